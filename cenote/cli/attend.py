@@ -17,7 +17,7 @@ def run(
         str | None, tyro.conf.arg(metavar="POOL", help_behavior_hint="(default: its own)")
     ] = None,
     model: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None,
-    map: Literal["auto", "pool", "cls", "rollout", "cam", "gradcam"] = "auto",
+    map: Literal["auto", "object", "pool", "cls", "rollout", "cam", "gradcam"] = "auto",
     head: Annotated[
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the mean)")
     ] = None,
@@ -38,12 +38,14 @@ def run(
         weights: a local checkpoint of the backbone.
         pool: the pooling; by default the one the backbone was trained with.
         model: a saved model, instead of backbone, weights and pool.
-        map: kind of map; auto is the pool's own map, CLS attention, or the class activation map of
-            the predicted class.
+        map: kind of map. object is where the objects are: what stands out from the background in
+            these photographs together; its mask and box are above its threshold. auto is object
+            without --model and --pool; with one of them the pool's own map, CLS attention, or the
+            class activation map of the predicted class.
         head: index of the map to show if there are several.
         size: the model sees about size x size pixels, uncropped, with the photograph's aspect
             ratio.
-        share: share of the map's mass that the mask and the box contain.
+        share: share of the map's mass that the mask and the box contain; not for object maps.
         batch: photographs per batch.
     """
     import sys
@@ -53,12 +55,12 @@ def run(
     from cenote.report.attend import attend_photos
 
     network, trained = open_model(backbone, weights, pool, model)
-    predictor = PhotoPredictor(network, map, size, share, batch, head, classify=trained)
+    bare = pool is None and model is None
+    predictor = PhotoPredictor(network, map, size, share, batch, head, trained, bare)
     outcome = attend_photos(predictor, photos, out)
     photographs = f"{outcome.done} photograph{'s' * (outcome.done != 1)}"
-    print(
-        f"{photographs}: {out / 'contact_sheet.jpg'}, attention.npz, attention.json, attention.csv"
-    )
+    files = f"{out / 'contact_sheet.jpg'}, attention.npz, attention.json, attention.csv"
+    print(f"{photographs}, {predictor.describe()}: {files}")
     if outcome.failed:
         print(f"cenote attend: {len(outcome.failed)} failed, see above", file=sys.stderr)
         raise SystemExit(1)

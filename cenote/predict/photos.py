@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..backbones import Preprocessing
-from ..data import BadImage, read_image
+from ..data import BadImage, Record, pack, read_image
 from ..data.images import stretch
 from ..metrics import largest_box, mass_mask
 from ..metrics.arrays import Array
@@ -21,8 +22,10 @@ from ..metrics.boxes import Box
 from ..models import PooledModel
 from .distributed import device_of
 from .input_size import InputSize, stride_of, supported_size
+from .object_map import THRESHOLD, ObjectMapper
 from .open_model import class_names
 
+log = logging.getLogger(__name__)
 MAX_PICTURE = 1024  # longest side of the pictures that are drawn; boxes are in pixels of the file
 
 
@@ -74,7 +77,9 @@ class PhotoPredictor:
     """Predict maps of photographs whose area is about `size` x `size` pixels for the model.
 
     `head` is one of several maps, None their mean. `share` is how much of the map's mass the mask
-    and the box contain. `classify=False` predicts no classes, for a model that is not trained.
+    and the box contain; those of an object map are above its threshold. `classify=False` predicts
+    no classes, for a model that is not trained. `bare` is a backbone without a trained pool: kind
+    "auto" is the object map, where it has enough positions.
     """
 
     model: PooledModel
@@ -84,6 +89,8 @@ class PhotoPredictor:
     batch: int = 8
     head: int | None = None
     classify: bool = True
+    bare: bool = False
+    object_mapper: ObjectMapper | None = field(init=False, default=None)  # for kind "object"
     input_size: InputSize = field(init=False)
     names: list[str] | None = field(init=False, default=None)  # of the classes
 
@@ -97,18 +104,53 @@ class PhotoPredictor:
         model = self.model.eval()
         if model.pool is not None:
             model.pool.check_finite = True
+        if self.kind == "object" or (self.kind == "auto" and self.bare):
+            self._create_object_mapper()
         if self.kind == "auto":
             self.kind = next(iter(model.map_kinds()), "auto")
         if self.classify:
             self.names = class_names(model)
-        preferred = InputSize(stride_of(model.backbone), self.size)
-        self.input_size, (maps, _) = supported_size(
-            model.backbone, preferred, lambda images: self._forward(images, images)
-        )
-        if self.head is not None and not 0 <= self.head < maps.shape[1]:
-            raise ValueError(
-                f"this model gives {maps.shape[1]} map(s) a photograph: there is no map {self.head}"
+        count, stride = 1, stride_of(model.backbone)
+        if self.object_mapper is not None:  # finer than the model that predicts the class
+            self.input_size = replace(self.object_mapper.input_size, stride=stride)
+        else:
+            self.input_size, (maps, _) = supported_size(
+                model.backbone,
+                InputSize(stride, self.size),
+                lambda images: self._forward(images, images),
             )
+            count = maps.shape[1]
+        if self.head is not None and not 0 <= self.head < count:
+            raise ValueError(
+                f"this model gives {count} map(s) a photograph: there is no map {self.head}"
+            )
+
+    def _create_object_mapper(self) -> None:
+        try:
+            self.object_mapper = ObjectMapper(self.model.backbone, self.size)
+        except ValueError as error:
+            if self.kind == "object":
+                raise
+            log.info("%s: the map is that of its pool", error)
+        else:
+            self.kind = "object"
+
+    def fit(self, paths: Sequence[Path]) -> tuple[str, ...]:
+        """Fit object maps to the photographs they are for; return warnings. Others need no fit."""
+        if self.object_mapper is None:
+            return ()
+        records = (Record(str(path)) for path in paths)
+        try:
+            self.object_mapper.fit(pack(records, Path(), "photographs"))
+        except ValueError as error:  # no patch stands out
+            return (str(error),)
+        return self.object_mapper.doubts()
+
+    def describe(self) -> str:
+        """Say which map it is."""
+        if self.object_mapper is not None:
+            return self.object_mapper.describe()
+        return f"{self.kind} map"
 
     def __call__(self, paths: Sequence[Path]) -> Iterator[PhotoPrediction | FailedPhoto]:
         """Predict photographs, those of equal size that follow each other in batches.
@@ -156,19 +198,26 @@ class PhotoPredictor:
             logits = self.model(class_images)
             if self.kind in ("cam", "gradcam"):
                 options = {"classes": logits.argmax(-1)}
+        if self.object_mapper is not None:
+            return self.object_mapper.maps(images)[:, None], logits
         return self.model.attend(images, kind=self.kind, **options).detach(), logits
 
     def _interpret(
         self, photo: Photograph, maps: Tensor, logits: Tensor | None = None
     ) -> PhotoPrediction:
         score_map = stretch(combine_maps(maps.numpy(), self.head), photo.picture.size)
-        mask = mass_mask(score_map, self.share).numpy()
+        mask = self._mask(score_map)
         prediction = PhotoPrediction(photo, maps.numpy(), score_map, mask, largest_box(mask))
         if logits is None or self.names is None:
             return prediction
         score, best = self.model.probabilities(logits).max(-1)
         name = self.names[int(best)]
         return replace(prediction, class_id=int(best), class_name=name, score=float(score))
+
+    def _mask(self, score_map: Array) -> Array:
+        if self.object_mapper is not None:
+            return np.asarray(score_map > THRESHOLD * score_map.max())
+        return mass_mask(score_map, self.share).numpy()
 
 
 def open_photo(

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from .. import __version__
 from ..data import find_images, write_atomically
+from ..predict.object_map import THRESHOLD
 from ..predict.photos import FailedPhoto, PhotoPrediction, PhotoPredictor
 from .maps import draw_box, highlight, overlay
 from .sheet import THUMBNAIL, SheetEntry, SheetWriter, fit, save_picture
@@ -53,6 +54,8 @@ def attend_photos(
     files = [f for f in find_images(paths, on_missing=skip_missing) if not is_output(f, out)]
     if not files:
         raise ValueError("no photographs found: name files, folders or globs")
+    for warning in predictor.fit(files):
+        log.warning("%s", warning)
     writer = AttendWriter(out, predictor)
     with tqdm(total=len(files), unit="photo", disable=None, file=sys.stderr) as bar:
         for prediction in predictor(files):
@@ -82,13 +85,19 @@ class AttendWriter:
         self.out = out
         self.rows: list[dict[str, Any]] = []
         self.maps: list[np.ndarray] = []
-        model, kind, share = predictor.model, predictor.kind, predictor.share
+        model, description = predictor.model, predictor.describe()
         backbone, pool = model.backbone.name, "cls"
         if model.pool is not None:
             pool = model.pool.label
-        names = {"backbone": backbone, "pool": pool, "map": kind}
-        self.settings = {**names, "size": predictor.size, "share": share}
-        heading = f"{backbone} · {pool} · {kind} map · box and mask: {share:.0%} of its mass"
+        names = {"backbone": backbone, "pool": pool, "map": predictor.kind}
+        self.settings = {**names, "description": description, "size": predictor.size}
+        if predictor.object_mapper is not None:
+            self.settings["threshold"] = THRESHOLD
+            region = f"above {THRESHOLD:.0%} of its maximum"
+        else:
+            self.settings["share"] = predictor.share
+            region = f"{predictor.share:.0%} of its mass"
+        heading = f"{backbone} · {pool} · {description} · box and mask: {region}"
         self.sheets = SheetWriter(out, heading, "contact_sheet.jpg")
 
     def add(self, prediction: PhotoPrediction) -> None:

@@ -11,7 +11,7 @@ from .photos import PhotoDigest
 from .schemas import Schema, WorkerRequest, WorkerService
 from .state import State
 
-MapKind = Literal["auto", "pool", "cls", "rollout", "cam", "gradcam"]
+MapKind = Literal["auto", "object", "pool", "cls", "rollout", "cam", "gradcam"]
 
 router = APIRouter()
 
@@ -23,6 +23,7 @@ class ClassProbability(Schema):
 
 class AttentionMap(Schema):
     kind: str
+    description: str = Field(description="of an object map: what it is based on")
     rows: int
     columns: int
     weights: list[list[float]] = Field(description="on the model's grid; they sum to 1")

@@ -23,6 +23,7 @@ from ..models.cam import minmax
 from ..models.class_map import ForwardPass
 from ..predict.boxes import MapPrediction, boxes_from_map
 from ..predict.maps import MapPredictor
+from ..predict.object_map import ObjectMapper, read_direction
 from ..predict.open_model import class_names
 from ..predict.thresholds import FILE, Threshold, threshold_for
 from ..train.tournament.load import finished_passes, load_candidates, read_plan
@@ -39,7 +40,7 @@ from .schemas import ModelInfo
 from .sources import Sources, strip_directories
 
 MAX_SAVED_MODELS = 4  # in memory; candidates share one backbone and stay
-MAX_FEATURES = 48  # photographs whose features are cached
+MAX_FEATURES = 48  # photographs whose features and object maps are cached
 MAX_SCORE_SIDE = 64  # of the scores that the page thresholds by itself
 TOP_CLASSES = 5
 
@@ -47,7 +48,7 @@ TOP_CLASSES = 5
 class ServedModel(NamedTuple):
     model: PooledModel
     folder: Path  # of a calibrated threshold, if there is one
-    family: str  # models of one family share their backbone
+    run: Path  # the models of a tournament share their backbone
 
 
 class PhotoFeatures(NamedTuple):
@@ -68,14 +69,15 @@ class ServedModels:
         self.candidates: dict[str, ServedModel] = {}
         self.trained: list[Path] | None = None  # files of the candidates
         self.thresholds: dict[tuple[str, str, bool], Threshold] = {}
-        # By family, image size, and digest of the photograph.
-        self.features: LRUCache[tuple[str, int, str], PhotoFeatures] = LRUCache(MAX_FEATURES)
+        self.mappers: LRUCache[Path, ObjectMapper | None] = LRUCache(MAX_SAVED_MODELS)  # by run
+        # By run, image size, and digest of the photograph.
+        self.features: LRUCache[tuple[Path, int, str], PhotoFeatures] = LRUCache(MAX_FEATURES)
+        self.object_maps: LRUCache[tuple[Path, int, str], Tensor] = LRUCache(MAX_FEATURES)
         self.saved_rows: list[ModelInfo] = []
         for folder in sources.models:
             name = _unique(folder.resolve().name, self.saved_rows)
             self.folders[name] = folder
-            row = _model_info(name, self.get(name).model, _accuracy(folder))
-            self.saved_rows.append(row)
+            self.saved_rows.append(self._info(name, self.get(name), _accuracy(folder)))
         self.rows = self.saved_rows
         self.refresh()
 
@@ -86,19 +88,20 @@ class ServedModels:
             return
         rows, candidates = list(self.saved_rows), {}
         self.thresholds.clear()
+        self.object_maps.clear()
         for folder in self.tournaments:
+            self.mappers.pop(folder, None)
             report = read_run(folder)
             standings = {row["name"]: row for row in report.get("standings", ())}
             for title, model in _load_candidates(folder).items():
                 name, row = _unique(title, rows), standings.get(title, {})
                 recommended = title == report.get("recommended")
                 place = folder if recommended else finished_passes(folder, read_plan(folder))[0]
-                candidates[name] = ServedModel(model, place, str(folder))
+                candidates[name] = ServedModel(model, place, folder)
                 if threshold := _tournament_threshold(row, model, place):
-                    for kind in ("auto", threshold.kind):
-                        self.thresholds[name, kind, True] = threshold
+                    self.thresholds[name, threshold.kind, True] = threshold
                 accuracy = (row.get("accuracy") or [None])[0]  # of the first seed, as is the model
-                rows.append(_model_info(name, model, accuracy, recommended))
+                rows.append(self._info(name, candidates[name], accuracy, recommended))
         self.rows, self.candidates, self.trained = rows, candidates, trained
 
     def get(self, name: str) -> ServedModel:
@@ -109,8 +112,19 @@ class ServedModels:
             raise HTTPException(404, message)
         if name not in self.saved:
             folder = self.folders[name]
-            self.saved[name] = ServedModel(load(folder).eval(), folder, name)
+            self.saved[name] = ServedModel(load(folder).eval(), folder, folder)
         return self.saved[name]
+
+    def object_mapper(self, served: ServedModel) -> ObjectMapper | None:
+        """Return the mapper of a run, None if its backbone has too few positions."""
+        if served.run not in self.mappers:
+            direction = read_direction(served.run)
+            try:
+                mapper = ObjectMapper(served.model.backbone, direction=direction)
+            except ValueError:
+                mapper = None
+            self.mappers[served.run] = mapper
+        return self.mappers[served.run]
 
     def threshold(self, name: str, kind: str, value: float | None) -> Threshold:
         """Return the threshold as `cenote localize` chooses it.
@@ -120,8 +134,10 @@ class ServedModels:
         served, key = self.get(name), (name, kind, value is None)
         if key not in self.thresholds:
             threshold = threshold_for(served.model, served.folder, value, kind)
-            source = strip_directories(threshold.source)
-            self.thresholds[key] = threshold._replace(source=source)
+            source, doubts = strip_directories(threshold.source), threshold.doubts
+            if threshold.kind == "object" and (mapper := self.object_mapper(served)):
+                doubts += mapper.doubts()
+            self.thresholds[key] = threshold._replace(source=source, doubts=doubts)
         if value is None:
             return self.thresholds[key]
         return self.thresholds[key]._replace(value=value)
@@ -131,16 +147,21 @@ class ServedModels:
         start = time.perf_counter()
         served = self.get(request.model)
         threshold = self.threshold(request.model, request.map, request.threshold)
+        mapper = self.object_mapper(served) if threshold.kind == "object" else None
+        size = served.model.backbone.preprocessing.size if mapper else threshold.size
         predictor = MapPredictor(served.model, threshold.kind, threshold.size)
-        key = served.family, threshold.size, request.photo
+        key = served.run, size, request.photo
         if key not in self.features:
-            self.features[key] = _compute_features(predictor, content)
+            self.features[key] = _compute_features(served.model, size, content)
         photo = self.features[key]
         forward = ForwardPass(served.model, photo.images, threshold.kind, photo.features)
         probabilities = torch.ones(1)
         if forward.logits is not None:
             probabilities = served.model.probabilities(forward.logits.float())[0]
-        raw = forward.maps(probabilities.argmax()[None])[0].float()
+        if mapper is None:
+            raw = forward.maps(probabilities.argmax()[None])[0].float()
+        else:
+            raw = self._object_map(served, mapper, threshold.size, request.photo, content)
         if not (torch.isfinite(raw).all() and torch.isfinite(probabilities).all()):
             raise ValueError("the features of this photograph are NaN or infinite in this model")
         best = float(probabilities.max())
@@ -154,7 +175,11 @@ class ServedModels:
             height=photo.size[1],
             classes=_top_classes(served.model, probabilities),
             map=AttentionMap(
-                kind=threshold.kind, rows=rows, columns=columns, weights=_normalized(raw)
+                kind=threshold.kind,
+                description=mapper.describe() if mapper else "",
+                rows=rows,
+                columns=columns,
+                weights=_normalized(raw),
             ),
             scores=_score_map(objects.map),
             threshold=MapThreshold(
@@ -171,11 +196,46 @@ class ServedModels:
             seconds=round(time.perf_counter() - start, 4),
         )
 
+    def _object_map(
+        self, served: ServedModel, mapper: ObjectMapper, size: int, photo: str, content: bytes
+    ) -> Tensor:
+        """Return (H, W); cached, so that another threshold is fast."""
+        key = served.run, size, photo
+        if key not in self.object_maps:
+            if size != mapper.size:  # a threshold that was calibrated at another size
+                mapper = ObjectMapper(served.model.backbone, size, mapper.direction)
+            images, _ = _read(served.model, size, content)
+            self.object_maps[key] = mapper.maps(images)[0]
+        return self.object_maps[key]
 
-def _compute_features(predictor: MapPredictor, content: bytes) -> PhotoFeatures:
-    image, size = predictor.transform()(read_image("the photograph", content=content))
-    width, height = size.tolist()
-    return PhotoFeatures(image[None], (width, height), predictor.model.features(image[None]))
+    def _info(
+        self, name: str, served: ServedModel, accuracy: float | None, recommended: bool = False
+    ) -> ModelInfo:
+        model, has_grad_cam = served.model, find_spec("pytorch_grad_cam") is not None
+        maps = [kind for kind in model.map_kinds() if kind != "gradcam" or has_grad_cam]
+        if self.object_mapper(served) is not None:
+            maps.append("object")
+        return ModelInfo(
+            id=name,
+            name=name,
+            pool="cls" if model.pool is None else model.pool.name,
+            backbone=model.backbone.name,
+            classes=len(class_names(model) or ()),
+            maps=maps,
+            accuracy=accuracy,
+            recommended=recommended,
+        )
+
+
+def _read(model: PooledModel, size: int, content: bytes) -> tuple[Tensor, tuple[int, int]]:
+    """Return a photograph (1, 3, size, size), and its width and height."""
+    image = read_image("the photograph", content=content)
+    return model.backbone.preprocessing.whole((size, size))(image)[None], image.size
+
+
+def _compute_features(model: PooledModel, size: int, content: bytes) -> PhotoFeatures:
+    images, photo_size = _read(model, size, content)
+    return PhotoFeatures(images, photo_size, model.features(images))
 
 
 def _top_classes(model: PooledModel, probabilities: Tensor) -> list[ClassProbability]:
@@ -220,22 +280,6 @@ def _load_candidates(folder: Path) -> dict[str, PooledModel]:
         if (folder / "config.json").is_file():  # finished, so the error will not go away
             raise
         return {}  # started from its own checkpoint: opened when it is finished
-
-
-def _model_info(
-    name: str, model: PooledModel, accuracy: float | None, recommended: bool = False
-) -> ModelInfo:
-    has_grad_cam = find_spec("pytorch_grad_cam") is not None
-    return ModelInfo(
-        id=name,
-        name=name,
-        pool="cls" if model.pool is None else model.pool.name,
-        backbone=model.backbone.name,
-        classes=len(class_names(model) or ()),
-        maps=[kind for kind in model.map_kinds() if kind != "gradcam" or has_grad_cam],
-        accuracy=accuracy,
-        recommended=recommended,
-    )
 
 
 def _unique(name: str, rows: list[ModelInfo]) -> str:

@@ -24,7 +24,7 @@ class ModelInfo(Schema):
     pool: str
     backbone: str
     classes: int
-    maps: list[str] = Field(description="kinds of maps that it has, the best first")
+    maps: list[str] = Field(description="kinds of maps that it has, its own best one first")
     accuracy: float | None = Field(description="percent of test images, or of validation images")
     recommended: bool
 

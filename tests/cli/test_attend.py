@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from cenote.cli import main
 from tests.shared_data import shared_data
 
-SMALL = ["--size", "128"]  # a 4 x 4 map is enough to see the command work
+SMALL = ["--size", "192"]  # a 12 x 12 map is enough to see the command work
 
 
 def ball(size: tuple[int, int] = (160, 120)) -> Image.Image:
@@ -73,7 +73,9 @@ def test_the_folder_has_all_files(photos: Path, done: Done) -> None:
     for name in pictures:
         Image.open(out / name).load()
     report = json.loads((out / "attention.json").read_text())
-    assert (report["backbone"], report["pool"], report["map"]) == ("lite0", "gap", "cam")
+    assert (report["backbone"], report["pool"], report["map"]) == ("lite0", "gap", "object")
+    assert report["description"] in done.text and "4 images" in report["description"]
+    assert report["threshold"] == 0.5 and "share" not in report
     assert [Path(row["file"]).name for row in report["photographs"]] == GOOD
     assert [Path(row["file"]).name for row in report["failed"]] == ["broken.jpg"]
     sizes = {row["pictures"]["box"]: (row["width"], row["height"]) for row in report["photographs"]}
@@ -111,6 +113,44 @@ def test_a_second_run_gives_the_same_and_a_glob_works(
     np.testing.assert_allclose(after["boxes"], before["boxes"], atol=2)  # pixels
     assert main(["attend", *good, "-o", str(tmp_path / "out"), *SMALL]) == 0  # into the same folder
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
+
+
+def test_the_object_map_of_one_photograph(photos: Path, tmp_path: Path) -> None:
+    """The box is on the ball, also with a saved model that has another map by default."""
+    from cenote.models import create_model, save_model
+
+    save_model(create_model("lite0", "simpool", num_classes=2, pretrained=True), tmp_path / "model")
+    for options in ([], ["--model", str(tmp_path / "model"), "--map", "object"]):
+        out = tmp_path / f"out{len(options)}"
+        assert main(["attend", str(photos / "ball.jpg"), "-o", str(out), *SMALL, *options]) == 0
+        report = json.loads((out / "attention.json").read_text())
+        assert report["map"] == "object" and "by itself" in report["description"]
+        assert iou(report["photographs"][0]["box"], [82, 18, 142, 78]) > 0.2
+
+
+def test_other_maps_have_a_share(photos: Path, tmp_path: Path) -> None:
+    options = ["--map", "cam", "--share", "0.3", "-o", str(tmp_path), *SMALL]
+    assert main(["attend", str(photos / "ball.jpg"), *options]) == 0
+    report = json.loads((tmp_path / "attention.json").read_text())
+    assert (report["map"], report["share"]) == ("cam", 0.3) and "threshold" not in report
+
+
+def test_too_few_positions_for_an_object_map(
+    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["attend", str(photos / "ball.jpg"), "-o", str(tmp_path / "out"), "--size", "32"]
+    assert main(argv) == 0
+    assert "3 x 3 positions" in capfd.readouterr().err
+    assert json.loads((tmp_path / "out" / "attention.json").read_text())["map"] == "cam"
+    assert main([*argv, "--map", "object"]) == 2
+
+
+def test_photographs_without_an_object(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A warning, and no box."""
+    Image.new("RGB", (60, 60), "black").save(tmp_path / "black.png")
+    assert main(["attend", str(tmp_path), "-o", str(tmp_path / "out"), "--size", "96"]) == 0
+    assert len(capfd.readouterr().err.splitlines()) <= 1
+    assert (tmp_path / "out" / "black.box.jpg").exists()
 
 
 def test_an_untrained_pool_is_a_warning(
@@ -213,7 +253,7 @@ def test_it_points_at_real_pets(tmp_path: Path) -> None:
         if row["body_x1"]
     ][::60]
     files = [str(shared_data("pets") / row["file"]) for row in rows]
-    assert main(["attend", *files, "-o", str(tmp_path), "--share", "0.75", "--batch", "2"]) == 0
+    assert main(["attend", *files, "-o", str(tmp_path), "--batch", "2"]) == 0
     data = np.load(tmp_path / "attention.npz")
     hits, overlaps = [], []
     for row, a, (height, width), size, box in zip(
@@ -224,7 +264,7 @@ def test_it_points_at_real_pets(tmp_path: Path) -> None:
         truth = [float(row[f"body_{k}"]) for k in ("x1", "y1", "x2", "y2")]
         hits.append(truth[0] <= px < truth[2] and truth[1] <= py < truth[3])
         overlaps.append(iou(box.tolist(), truth))
-    assert np.mean(hits) > 0.7 and np.mean(overlaps) > 0.35, (np.mean(hits), np.mean(overlaps))
+    assert np.mean(hits) > 0.7 and np.mean(overlaps) > 0.6, (np.mean(hits), np.mean(overlaps))
 
 
 def iou(a: list[float], b: list[float]) -> float:

@@ -15,14 +15,15 @@ from PIL import Image
 from starlette.exceptions import HTTPException
 
 from cenote.cli import main
-from cenote.data import Dataset, Record, pack, read_image
+from cenote.data import Dataset, Record, open_dataset, pack, read_image
 from cenote.data.digests import digest_of
-from cenote.models import load
+from cenote.models import create_model, load, save_model
 from cenote.models.saving import model_digest
 from cenote.predict.boxes import BoxPrediction, predict_boxes
 from cenote.predict.maps import MapPredictor
+from cenote.predict.object_map import ObjectMapper, save_direction
 from cenote.predict.open_model import class_names
-from cenote.predict.thresholds import threshold_for
+from cenote.predict.thresholds import Calibration, threshold_for
 from cenote.search.query import Searcher, SearchRequest, choose_method
 from cenote.search.store import Filter
 from cenote.train.tournament.load import load_candidates
@@ -114,7 +115,7 @@ def clear_thresholds(service: Service, dataset: Dataset) -> dict[tuple[str, str]
     for row in models.rows:
         for kind in row.maps:
             threshold = models.threshold(row.id, kind, 0.5)
-            predictor = MapPredictor(models.get(row.id).model, threshold.kind, threshold.size)
+            predictor = MapPredictor.create(models.get(row.id).model, kind, threshold.size)
             maps = [found.map for found in predict_boxes(predictor, dataset, 0.5)]  # type: ignore[union-attr]
             thresholds[row.id, kind] = clear_threshold(maps)
     return thresholds
@@ -148,7 +149,7 @@ def assert_same_look(reply: Any, other: Any) -> None:
     assert np.abs(levels - others).max() <= 1
 
 
-@pytest.mark.parametrize("kind", ["auto", "cam", "gradcam"])
+@pytest.mark.parametrize("kind", ["auto", "pool", "cam", "gradcam"])
 @pytest.mark.parametrize("default", [True, False])
 def test_boxes_are_those_of_localize(
     service: Service,
@@ -163,7 +164,7 @@ def test_boxes_are_those_of_localize(
         pytest.importorskip("pytorch_grad_cam", reason="needs grad-cam: pip install 'cenote[cam]'")
     model = load(demo / "run").eval()
     calibrated = threshold_for(model, demo / "run", None, kind)
-    predictor = MapPredictor(model, calibrated.kind, calibrated.size)
+    predictor = MapPredictor.create(model, calibrated.kind, calibrated.size)
     maps = [found.map for found in predict_boxes(predictor, dataset, 0.5)]  # type: ignore[union-attr]
     value = None if default else clear_threshold(maps)
     threshold = threshold_for(model, demo / "run", value, kind)
@@ -196,21 +197,60 @@ def test_boxes_are_those_of_localize(
         }
         levels = np.array(response.scores.values).reshape(2 * [response.scores.side])
         assert levels.max() == 255 and levels.shape == (64, 64)
-        assert np.abs(levels - (255 * expected.map).astype(int)).max() <= 1
+        if expected.map.shape == levels.shape:  # a larger map is averaged
+            assert np.abs(levels - (255 * expected.map).astype(int)).max() <= 1
+
+
+def test_the_default_is_the_object_map(
+    demo: Path, tmp_path: Path, photos: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the direction of the run, once per photograph, for all models of a backbone."""
+    content, run = photos["wide"], tmp_path / "tournament"
+    shutil.copytree(demo / "tournament", run)
+    models = ServedModels(Sources(models=[demo / "run"], tournaments=[run]))
+    alone = models.look(look(content), content)
+    assert alone.map.kind == "object" and "by itself" in alone.map.description
+    dataset = open_dataset(demo / "world")
+    save_direction(ObjectMapper(models.get("gap").model.backbone).fit(dataset), run)
+    models = ServedModels(Sources(tournaments=[run]))
+    first = models.look(look(content, "gap"), content)
+    assert first.map.kind == "object" and f"{len(dataset)} images" in first.map.description
+    monkeypatch.setattr(ObjectMapper, "maps", None)  # not called again
+    others = [look(content, "gap", threshold=0.5), look(content, "cls"), look(content, "gap")]
+    for request in others:
+        response = models.look(request, b"")
+        assert response.map == first.map
+        assert response.threshold.value == (request.threshold or first.threshold.value)
+
+
+def test_a_calibrated_model_and_one_of_several_classes_keep_their_map(
+    demo: Path, tmp_path: Path, photos: dict[str, bytes]
+) -> None:
+    shutil.copytree(demo / "run", tmp_path / "calibrated")
+    chosen_on = {"data": "cats", "split": "val", "images": 30}
+    Calibration(0.2, "cam", 64, chosen_on, 50.0).save(tmp_path / "calibrated")
+    model = create_model("resnet_micro", "simpool", num_classes=3)
+    model.multi_label = True
+    save_model(model, tmp_path / "several")
+    models = ServedModels(Sources(models=[tmp_path / "calibrated", tmp_path / "several"]))
+    for name in ("calibrated", "several"):
+        assert models.look(look(photos["wide"], name), photos["wide"]).map.kind == "cam"
+        response = models.look(look(photos["wide"], name, map="object"), photos["wide"])
+        assert response.map.kind == "object"
 
 
 def test_weights_are_on_the_grid_of_the_model(
     service: Service, demo: Path, photos: dict[str, bytes]
 ) -> None:
     content = photos["wide"]
-    response = LookResponse.model_validate_json(answer(service, look(content), content))
+    response = LookResponse.model_validate_json(answer(service, look(content, map="pool"), content))
     model = load(demo / "run").eval()
     transform = model.backbone.preprocessing.whole((64, 64))
     with torch.no_grad():
         image = transform(read_image("x.jpg", content=content))
         expected = model.attend(image[None])[0].mean(0)
     weights = torch.tensor(response.map.weights)
-    assert response.map.kind == "pool"
+    assert response.map.kind == "pool" and not response.map.description
     assert weights.shape == (response.map.rows, response.map.columns) == tuple(expected.shape)
     assert weights.sum() == pytest.approx(1, abs=1e-4)
     assert torch.allclose(weights, expected / expected.sum(), atol=1e-5)
@@ -245,7 +285,7 @@ def test_contenders_share_a_backbone_and_are_what_the_tournament_saved(
     assert all(model.class_names == saved.class_names for model in contenders.values())
     rows = {row.id: row for row in service.models.rows}
     assert [name for name, row in rows.items() if row.recommended] == [report["recommended"]]
-    assert [kind for kind in rows["gap"].maps if kind != "gradcam"] == ["cam", "cls"]
+    assert [kind for kind in rows["gap"].maps if kind != "gradcam"] == ["cam", "cls", "object"]
     assert rows["simpool (gamma 1.25)"].maps[0] == "pool"
     means = {row["name"]: row["mean"] for row in report["standings"]}
     assert {name: row.accuracy for name, row in rows.items() if name in means} == means

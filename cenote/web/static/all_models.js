@@ -10,7 +10,7 @@ export function allModels(models, view, signal, onChoose) {
   const statusLine = status();
   const grid = el("div", { class: "cards" });
   const element = el("section", { class: "beside", "aria-label": "All models side by side" },
-    el("h2", {}, "The same photograph, all models"), statusLine, grid);
+    el("h2", {}, "The same photograph, the attention of every model"), statusLine, grid);
   element.hidden = models.length < 2;
   let [photo, cards, own] = [null, [], null];
   const near = new IntersectionObserver((seen) => seen.forEach((one) => one.isIntersecting && load(one.target)),
@@ -26,7 +26,7 @@ export function allModels(models, view, signal, onChoose) {
       const canvas = el("canvas", { width: 4, height: 3, role: "img", "aria-label": `The map of ${model.name}` });
       const told = el("span", { class: "told" }, "…");
       const name = el("span", { class: "name" }, model.recommended ? `${model.name} ★` : model.name);
-      const card = el("button", { type: "button", class: "card", onclick: () => onChoose(model.id) }, canvas, name, told);
+      const card = el("button", { type: "button", class: "card", onclick: () => onChoose(model) }, canvas, name, told);
       return Object.assign(card, { model, canvas, told, look: null, image: null, asked: false });
     });
     grid.replaceChildren(...cards);
@@ -53,7 +53,10 @@ export function allModels(models, view, signal, onChoose) {
       card.image = await loadPhoto(asked, LONGER);
       fit(card.canvas, card.image, LONGER);
       paint(card);
-      const look = await line.add(() => requestPhoto(asked, "/api/look", { photo: asked, model: card.model.id }, {
+      const { id, maps } = card.model;
+      // Not the default, the object map: it is the same for all models of a backbone.
+      const query = { photo: asked, model: id, map: maps[0] ?? "auto" };
+      const look = await line.add(() => requestPhoto(asked, "/api/look", query, {
         signal: stop, waiting: (why) => statusLine.say(why, true),
       }), stop);
       if (stop.aborted) return;

@@ -22,7 +22,9 @@ export function enter(main, { about, signal, set, go }) {
   let round = null; // requests for the pair that is shown
   let [pair, photo, wiped, wipe, rows] = [[], null, null, 0.5, []];
   signal.addEventListener("abort", () => round?.stop());
-  const name = (id) => about.models.find((model) => model.id === id).name;
+  const modelOf = (id) => about.models.find((model) => model.id === id);
+  const name = (id) => modelOf(id).name;
+  const ownMap = (id) => modelOf(id).maps[0] ?? "auto"; // the object map does not depend on the pool
 
   const sides = ["a", "b"].map((side) =>
     choice(about.models.map((model) => [model.id, model.name]), null, (id) => set({ [side]: id })));
@@ -63,7 +65,7 @@ export function enter(main, { about, signal, set, go }) {
     const key = `${model} ${which}`;
     if (answers.has(key)) return Promise.resolve(answers.get(key));
     const waiting = (why) => statusLine.say(why, true);
-    const question = () => requestPhoto(which, "/api/look", { photo: which, model }, { signal: now.signal, waiting });
+    const question = () => requestPhoto(which, "/api/look", { photo: which, model, map: ownMap(model) }, { signal: now.signal, waiting });
     now.asked[key] ??= now.line.add(question, now.signal).then((look) => (answers.set(key, look), look));
     return now.asked[key];
   }
@@ -124,8 +126,7 @@ export function enter(main, { about, signal, set, go }) {
     const now = { signal: controller.signal, stop: () => controller.abort(), line: new TaskQueue(2), asked: {} };
     round = now;
     large();
-    const look = (which) => (model) =>
-      go(`/look?photo=${encodeURIComponent(which)}&model=${encodeURIComponent(model)}`);
+    const look = (which) => (model) => go(`/look?${new URLSearchParams({ photo: which, model, map: ownMap(model) })}`);
     rows = examples.photos().map((which) =>
       pairOf(pair.map((model) => ({ model, name: name(model) })), view, SMALL, both(which, SMALL, now), look(which)));
     body.replaceChildren(...rows.map((row) => row.element));

@@ -11,7 +11,7 @@ import { exampleStrip } from "./examples.js";
 export const title = "Look";
 const LONGER = 960;
 const KINDS = {
-  auto: "default", pool: "pool attention", cam: "class activation", cls: "CLS attention",
+  auto: "default", object: "object map", pool: "pool attention", cam: "class activation", cls: "CLS attention",
   rollout: "attention rollout", gradcam: "Grad-CAM",
 };
 const STYLES = [["heat", "Heat"], ["light", "Light"], ["off", "None"]];
@@ -41,8 +41,8 @@ export function enter(main, { about, signal, set, go }) {
   const another = (changes) => set({ threshold: undefined, ...changes });
   const examples = exampleStrip(about.examples, (photo) => another({ photo }),
     picker({ limits: about.limits, signal, taken: ({ photo }) => another({ photo }) }));
-  const beside = allModels(about.models, view, signal, (model) => {
-    another({ model, map: undefined });
+  const beside = allModels(about.models, view, signal, ({ id, maps }) => {
+    another({ model: id, map: maps[0] });
     stage.scrollIntoView({ block: "nearest" });
   });
 
@@ -80,8 +80,8 @@ export function enter(main, { about, signal, set, go }) {
   const body = el("div", { class: "look" },
     el("figure", {}, stage, el("figcaption", {}, reading, statusLine)), panel);
   main.append(
-    hero("Where does the model look?", "One photograph, one model: the predicted classes, the weight of every patch, and a " +
-      "box, learned without box labels."),
+    hero("Where does the model look?", "One photograph, one model: the predicted classes, a box around the object, made " +
+      "without box labels, and, under Map, what the model attends to."),
     examples, errorArea, body, beside.element);
 
   function redraw() {
@@ -98,6 +98,7 @@ export function enter(main, { about, signal, set, go }) {
     if (!look.classes.length) classes.append(el("li", { class: "hint" }, "This model has no classifier."));
     if (!held) threshold.set(shown.threshold ?? startThreshold(look));
     source.textContent = sourceOf(look.threshold) +
+      (look.boxes.length ? "" : " No object stands out: the map is constant.") +
       (boxesOf(look, view).some(isWhole) ? " The box covers the whole image: a higher threshold makes it smaller." : "");
     reset.hidden = shown.threshold === null;
     cells.of(look.map);
@@ -107,7 +108,7 @@ export function enter(main, { about, signal, set, go }) {
     canvas.setAttribute("aria-label", `${name}.${best} Highest weight in row ${row + 1} of ${look.map.rows}, ` +
       `column ${column + 1} of ${look.map.columns}.`);
     const time = look.seconds < 0.0005 ? "Cached" : `Computed in ${look.seconds.toFixed(2)} s`;
-    statusLine.say(`${time}; ${KINDS[look.map.kind] ?? look.map.kind} map.` +
+    statusLine.say(`${time}; ${look.map.description || `${KINDS[look.map.kind] ?? look.map.kind} map`}.` +
       (isStretched(look) ? ` ${look.width} × ${look.height} pixels, shown stretched.` : ""));
   }
 

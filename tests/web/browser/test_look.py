@@ -29,6 +29,24 @@ def test_something_is_seen_at_once(page: Any, keep: Any) -> None:
     keep("look")
 
 
+def test_the_object_map_is_the_default_and_the_others_are_a_choice(page: Any) -> None:
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
+    page.goto("/look?model=simpool+(gamma+1.25)")
+    at_rest(page)
+    said = page.locator("figcaption .status")
+    expect(said).to_have_text(re.compile("object map of each photograph by itself"))
+    page.get_by_label("Map", exact=True).select_option(label="pool attention")
+    expect(said).to_have_text(re.compile("pool attention map"))
+    page.locator(".beside").scroll_into_view_if_needed()
+    expect(page.locator(".beside .status")).to_have_text(re.compile(r"^\D+ \d+ \D+$"))
+    cards = {re.search(r"model=([^&]*)&map=(\w+)$", url) for url in urls if "threshold" not in url}
+    kinds = {match[1]: match[2] for match in cards if match}
+    assert kinds["run"] == "pool" and kinds["gap"] == "cam"
+    page.locator(".card", has_text="gap").click()
+    expect(page).to_have_url(re.compile("model=gap&map=cam"))
+
+
 def test_the_overlay_follows_its_controls(page: Any) -> None:
     page.goto("/look")
     at_rest(page)
