@@ -31,6 +31,8 @@ def alignment(embeddings: Any, labels: Any, power: float = 1) -> float:
         apart = torch.cdist(x, positives, compute_mode="donot_use_mm_for_euclid_dist")[same]
         pairs += len(apart)
         total += float(apart.double().pow(power).sum())
+    if not pairs:
+        raise ValueError(f"alignment needs two vectors of one class, got none in {len(vectors)}")
     return total / pairs
 
 
@@ -38,6 +40,8 @@ def uniformity(embeddings: Any) -> float:
     """log of the mean over all pairs of exp(-2 |x - y|^2). Lower is more evenly spread."""
     vectors = as_vectors(embeddings)
     n = len(vectors)
+    if n < 2:
+        raise ValueError(f"uniformity is a mean over pairs of vectors, got {n}")
     step = min(BLOCK, math.isqrt(BUDGET // 8))
     logs = []
     for i in range(0, n, step):

@@ -111,6 +111,8 @@ def query_scores(
         _score(result, rows, order, _hits(order, gallery_classes, y[rows]), ks)
     # Recall@1000 takes the thousand nearest of those alone that have found nothing so far.
     counts = torch.where(has_match & ~result.recall.any(1) & (counts < max_k), max_k, 0)
+    if not counts.any():
+        return result
     for rows, order in nearest(x, gallery_rows, counts, distance, budget):
         _recall(result, rows, _hits(order, gallery_classes, y[rows]), ks)
     return result

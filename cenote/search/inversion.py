@@ -202,6 +202,8 @@ def train_mapping(
 
     The model does not change.
     """
+    if len(images) < 2:
+        raise ValueError(f"a mapping needs at least 2 different images, got {len(images)}")
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         mapping = WordMapping(images.shape[1], model.word_dim, dropout=dropout).to(images.device)

@@ -75,6 +75,8 @@ def encode_texts(
     encode: Callable[[list[str]], Tensor], texts: Sequence[str], empty: Callable[[], Tensor]
 ) -> Tensor:
     """Vectors of length one (N, dim), a batch of texts at a time; `empty()` for no text."""
+    if isinstance(texts, str):  # would be taken letter by letter
+        raise ValueError(f"texts is a list of texts, got the text '{texts:.40}'")
     for text in texts:
         if not text.strip():
             raise ValueError(f"a text to embed has at least one character, got {text!r:.40}")

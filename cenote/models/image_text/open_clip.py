@@ -118,6 +118,8 @@ def _check_weights(open_clip: Any, model: str, weights: str) -> None:
         raise ValueError(f"open_clip has no model '{model}'{suggest(model, models)}")
     tags = open_clip.list_pretrained_tags_by_model(model)
     has = f"it has {', '.join(tags) or 'none'}"
+    if not weights:
+        raise ValueError(f"which weights of open_clip's '{model}'? A tag ({has}), or a file")
     if os.path.isfile(weights):
         quick = f"{model}-quickgelu"
         if quick in models and is_script(weights):
@@ -144,6 +146,10 @@ def _tokenizer(open_clip: Any, model: str) -> Any:
     try:
         with without_retries():
             return open_clip.get_tokenizer(model)
-    except Exception as error:  # a missing package, too: SigLIP's, other people's text encoders
+    except ImportError as error:  # of SigLIP's tokenizer, and of other text encoders
+        raise ValueError(
+            f"the tokenizer of '{model}' needs the package '{error.name}': pip install {error.name}"
+        ) from None
+    except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise OSError(f"the tokenizer of '{model}' could not be had: {reason}") from error
