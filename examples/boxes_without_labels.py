@@ -1,9 +1,9 @@
 """Find objects without labels or training: `python examples/boxes_without_labels.py [FOLDER] [-o OUT]`
 
 FOLDER has photographs; without it, a small synthetic data set is drawn, whose true boxes show how
-often the result is correct. The same in Python as `cenote discover FOLDER --size 448 -o OUT`:
-TokenCut splits the patches of a photograph in two by their similarity in a pretrained network, and
-the salient half is the object.
+often the result is correct. The same in Python as `cenote discover FOLDER -o OUT`: the object map
+separates what the photographs have in common from their backgrounds, by the patches of a pretrained
+network.
 """
 
 import argparse
@@ -18,7 +18,6 @@ from cenote.report.maps import draw_box
 from cenote.report.sheet import SheetEntry, contact_sheet
 
 MAX_PHOTOS = 24  # on the contact sheet
-SIZE = 448  # pixels of the short side at the input of the network: 14 x 14 patches
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", nargs="?", default="world/tiny")
@@ -35,20 +34,18 @@ entries: list[SheetEntry] = []
 def show(result: DiscoveryResult) -> None:
     """Print the box of each photograph, draw the first ones."""
     name = Path(photographs[result.position].image).name
-    for box in result.objects["tokencut"].boxes.round().astype(int).tolist():
+    for box in result.objects["object"].boxes.round().astype(int).tolist():
         print(name, *box)
         if len(entries) < MAX_PHOTOS:
             entries.append(SheetEntry([draw_box(photographs.image(result.position), box)], name))
 
 
-report = discover(model, photographs, ["tokencut"], on_result=show, size=SIZE)
+report = discover(model, photographs, on_result=show)
 for message in report.unreadable:
     print(f"skipped: {message}")
 args.out.mkdir(parents=True, exist_ok=True)
-contact_sheet(entries, "TokenCut on lite0").save(args.out / "boxes.jpg", quality=90)
+contact_sheet(entries, "object maps of lite0").save(args.out / "boxes.jpg", quality=90)
 if report.images:
     corloc = {name: score.corloc for name, score in report.methods.items()}
-    print(
-        f"right (IoU at least 0.5): {corloc['tokencut']:.1f}%, a centred box {corloc['centre']:.1f}%"
-    )
+    print(f"right (IoU at least 0.5): {corloc['object']:.1f}%, a centred box {corloc['centre']:.1f}%")
 print(f"Look at {args.out / 'boxes.jpg'}")

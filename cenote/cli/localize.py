@@ -140,7 +140,7 @@ def _calibrate(
 
     from cenote.data import open_dataset
     from cenote.evaluate.splits import splits_of_run
-    from cenote.evaluate.wsol import localize
+    from cenote.evaluate.wsol import calibrate
 
     dataset = open_dataset(data)
     name, images = "all", dataset
@@ -149,20 +149,10 @@ def _calibrate(
         name, images = "val", dataset.split("val")
     elif run_splits is not None:
         name, images = "val", run_splits.val
-    kinds = [kind]
-    if kind == "auto" and not model.multi_label:
-        kinds = ["object", "auto"]
-    calibrations = []
-    total = len(kinds) * len(images)
-    with tqdm(total=total, unit="image", desc="calibrating", disable=None, leave=False) as bar:
-        loading = replace(loading, progress=bar.update)
-        for map_kind in kinds:
-            report = localize(
-                model, images, kind=map_kind, size=size, cases=0, resamples=0, loading=loading
-            )
-            calibrations.append(report.calibration(dataset.name, name))
-    for message in report.unreadable:
-        print_message(f"left out: {message}")
-    best = max(calibrations, key=lambda calibration: calibration.max_box_acc)
-    best.save(folder)
-    return best.as_threshold()
+    bar = tqdm(total=len(images), unit="image", desc="calibrating", disable=None, leave=False)
+    with bar:
+        calibration = calibrate(
+            model, images, name, kind, size, replace(loading, progress=bar.update)
+        )
+    calibration.save(folder)
+    return calibration.as_threshold()

@@ -7,8 +7,9 @@ a fixed box in the middle of every image.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Required, TypedDict
 
 import numpy as np
@@ -23,7 +24,7 @@ from ..metrics.box_accuracy import KINDS, CentredBox
 from ..models import PooledModel
 from ..predict.embedding import Loading
 from ..predict.maps import MapBatch, MapPredictor
-from ..predict.thresholds import FILE, Calibration, read_threshold
+from ..predict.thresholds import FILE, Calibration, has_object_map, read_threshold
 from ..report.blocks import Block, Table, TableColumn
 from ..report.localization import LocalizationCase, case_page, draw_curves, localization_blocks
 from .classify import class_indices
@@ -38,6 +39,7 @@ from .protocol import (
 )
 
 COLUMN_WIDTHS = {0.3: 11, 0.5: 7, 0.7: 7}  # of the table, by IoU
+log = logging.getLogger(__name__)
 INTERVAL = 0.01  # between thresholds
 BIN_WIDTH = 0.01  # of PxAP
 MAX_CLASSES = 10  # in the table
@@ -227,8 +229,8 @@ class Localize(Protocol[LocalizationReport], name="localize"):
         val = None if val is None else one_class_each(val)
         with evaluation.loading("localize", len(test) + len(val or ())) as loading:
             report = localize(evaluation.model, test, val, evaluation.map, loading=loading)
-        if report.threshold is not None:
-            _save_threshold(evaluation, report)
+            if report.threshold is not None:
+                _save_threshold(evaluation, report, val, loading)
         return report
 
     def pictures(self, evaluation: Evaluation, report: LocalizationReport) -> Iterable[Picture]:
@@ -252,11 +254,49 @@ class Localize(Protocol[LocalizationReport], name="localize"):
         return blocks
 
 
-def _save_threshold(evaluation: Evaluation, report: LocalizationReport) -> None:
-    """Store the threshold for `cenote localize`; an oracle's only if no other is stored."""
+def calibrate(
+    model: PooledModel,
+    images: Dataset,
+    split: str,
+    kind: str = "auto",
+    size: int | None = None,
+    loading: Loading = Loading(32),
+) -> Calibration:
+    """Choose a threshold on images with boxes.
+
+    "auto" also chooses between the object map and the model's own, by the share of right boxes.
+    """
+    kinds = [kind]
+    if kind == "auto" and has_object_map(model, size):
+        kinds = ["object", "auto"]
+    calibrations = []
+    for kind in kinds:
+        report = localize(
+            model, images, kind=kind, size=size, resamples=0, cases=0, loading=loading
+        )
+        calibrations.append(report.calibration(images.name, split))
+    for message in report.unreadable:
+        log.info("left out: %s", message)
+    return max(calibrations, key=lambda calibration: calibration.max_box_acc)
+
+
+def _save_threshold(
+    evaluation: Evaluation, report: LocalizationReport, val: Dataset | None, loading: Loading
+) -> None:
+    """Store the threshold for `cenote localize`; an oracle's only if no other is stored.
+
+    If the map is not given, that of the object map is stored where its boxes are better on the
+    validation images.
+    """
     folder, oracle = evaluation.folder, report.threshold_from != "val"
     split = evaluation.splits.name if oracle else "val"
     calibration = report.calibration(evaluation.test.name, split, oracle)
+    if val is not None and not oracle and evaluation.map == "auto":
+        quiet = replace(loading, progress=None)
+        best = calibrate(evaluation.model, val, split, loading=quiet)
+        if best.kind == "object":
+            log.info("cenote localize will use the object map: its boxes are better on val")
+            calibration = best
     try:
         stored = read_threshold(folder)
     except (OSError, ValueError):  # unreadable, damaged, or of another model

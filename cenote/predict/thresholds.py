@@ -13,6 +13,7 @@ from ..models import PooledModel
 from ..models.saving import model_digest
 from .maps import MapPredictor
 from .object_map import THRESHOLD as OBJECT_THRESHOLD
+from .object_map import ObjectMapper
 
 log = logging.getLogger(__name__)
 FILE = "localization.json"
@@ -125,7 +126,9 @@ def threshold_for(
         stored = read_threshold(folder)
     if stored is not None and kind in ("auto", stored.kind) and size in (None, stored.size):
         return stored
-    predictor = _create_predictor(model, kind, size)
+    if kind == "auto" and has_object_map(model, size):
+        kind = "object"
+    predictor = MapPredictor.create(model, kind, size)
     if value is not None:
         return Threshold(value, predictor.kind, predictor.size, "as given")
     reason = "no threshold was calibrated for this model"
@@ -135,10 +138,10 @@ def threshold_for(
     return Threshold(value, predictor.kind, predictor.size, source, default=True)
 
 
-def _create_predictor(model: PooledModel, kind: str, size: int | None) -> MapPredictor:
-    if kind == "auto" and not model.multi_label:  # of several classes each needs a map
-        try:
-            return MapPredictor.create(model, "object", size)
-        except ValueError:  # too few positions
-            pass
-    return MapPredictor.create(model, kind, size)
+def has_object_map(model: PooledModel, size: int | None = None) -> bool:
+    """Whether an object map can stand for the class: one class per image, enough positions."""
+    try:
+        ObjectMapper(model.backbone, size)
+    except ValueError:
+        return False
+    return not model.multi_label
