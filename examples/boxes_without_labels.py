@@ -47,5 +47,7 @@ args.out.mkdir(parents=True, exist_ok=True)
 contact_sheet(entries, "object maps of lite0").save(args.out / "boxes.jpg", quality=90)
 if report.images:
     corloc = {name: score.corloc for name, score in report.methods.items()}
-    print(f"right (IoU at least 0.5): {corloc['object']:.1f}%, a centred box {corloc['centre']:.1f}%")
+    print(
+        f"right (IoU at least 0.5): {corloc['object']:.1f}%, a centred box {corloc['centre']:.1f}%"
+    )
 print(f"Look at {args.out / 'boxes.jpg'}")

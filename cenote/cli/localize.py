@@ -139,8 +139,8 @@ def _calibrate(
     from tqdm import tqdm
 
     from cenote.data import open_dataset
+    from cenote.evaluate.localize import calibrate
     from cenote.evaluate.splits import splits_of_run
-    from cenote.evaluate.wsol import calibrate
 
     dataset = open_dataset(data)
     name, images = "all", dataset

@@ -7,9 +7,8 @@ a fixed box in the middle of every image.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Required, TypedDict
 
 import numpy as np
@@ -24,26 +23,20 @@ from ..metrics.box_accuracy import KINDS, CentredBox
 from ..models import PooledModel
 from ..predict.embedding import Loading
 from ..predict.maps import MapBatch, MapPredictor
-from ..predict.thresholds import FILE, Calibration, has_object_map, read_threshold
-from ..report.blocks import Block, Table, TableColumn
-from ..report.localization import LocalizationCase, case_page, draw_curves, localization_blocks
+from ..predict.thresholds import Calibration
+from ..report.localization import LocalizationCase
 from .classify import class_indices
 from .protocol import (
-    Evaluation,
     Figure,
-    Picture,
-    Protocol,
     Report,
     count_images,
     left_out,
 )
 
 COLUMN_WIDTHS = {0.3: 11, 0.5: 7, 0.7: 7}  # of the table, by IoU
-log = logging.getLogger(__name__)
 INTERVAL = 0.01  # between thresholds
 BIN_WIDTH = 0.01  # of PxAP
 MAX_CLASSES = 10  # in the table
-CLASS_COLUMNS = ("images", "CorLoc (%)", "of a fixed centred box (%)")
 ROWS = {
     "max_box_acc_v2": "MaxBoxAccV2, all contours",
     "max_box_acc": "MaxBoxAcc, largest contour",
@@ -221,91 +214,6 @@ def _score_rows(scores: Scores) -> Iterator[str]:
         if "top1" in score and key != "centred_box":
             row += f"{score['top1']:8.1f}{score['top5']:7.1f}"
         yield row.rstrip()
-
-
-class Localize(Protocol[LocalizationReport], name="localize"):
-    def run(self, evaluation: Evaluation) -> LocalizationReport:
-        test, val = one_class_each(evaluation.test), evaluation.splits.val
-        val = None if val is None else one_class_each(val)
-        with evaluation.loading("localize", len(test) + len(val or ())) as loading:
-            report = localize(evaluation.model, test, val, evaluation.map, loading=loading)
-            if report.threshold is not None:
-                _save_threshold(evaluation, report, val, loading)
-        return report
-
-    def pictures(self, evaluation: Evaluation, report: LocalizationReport) -> Iterable[Picture]:
-        values = report.to_json()
-        if report.curves:
-            yield "curve.png", lambda: draw_curves(values, report.thresholds, report.curves)
-        if report.cases:
-            yield "cases.jpg", lambda: case_page(report.cases, report.dataset, values)
-
-    def blocks(self, evaluation: Evaluation, report: LocalizationReport) -> list[Block]:
-        if report.best is None:
-            return []
-        blocks = localization_blocks(report.to_json(), report.cases, report.dataset)
-        if report.by_class is not None:
-            columns = (TableColumn("class"), *(TableColumn(name, True) for name in CLASS_COLUMNS))
-            rows = [
-                (c.name, c.images, round(c.corloc, 1), round(c.centred_box, 1))
-                for c in report.by_class
-            ]
-            blocks.append(Table("CorLoc of each class", columns, tuple(rows)))
-        return blocks
-
-
-def calibrate(
-    model: PooledModel,
-    images: Dataset,
-    split: str,
-    kind: str = "auto",
-    size: int | None = None,
-    loading: Loading = Loading(32),
-) -> Calibration:
-    """Choose a threshold on images with boxes.
-
-    "auto" also chooses between the object map and the model's own, by the share of right boxes.
-    """
-    kinds = [kind]
-    if kind == "auto" and has_object_map(model, size):
-        kinds = ["object", "auto"]
-    calibrations = []
-    for kind in kinds:
-        report = localize(
-            model, images, kind=kind, size=size, resamples=0, cases=0, loading=loading
-        )
-        calibrations.append(report.calibration(images.name, split))
-    for message in report.unreadable:
-        log.info("left out: %s", message)
-    return max(calibrations, key=lambda calibration: calibration.max_box_acc)
-
-
-def _save_threshold(
-    evaluation: Evaluation, report: LocalizationReport, val: Dataset | None, loading: Loading
-) -> None:
-    """Store the threshold for `cenote localize`; an oracle's only if no other is stored.
-
-    If the map is not given, that of the object map is stored where its boxes are better on the
-    validation images.
-    """
-    folder, oracle = evaluation.folder, report.threshold_from != "val"
-    split = evaluation.splits.name if oracle else "val"
-    calibration = report.calibration(evaluation.test.name, split, oracle)
-    if val is not None and not oracle and evaluation.map == "auto":
-        quiet = replace(loading, progress=None)
-        best = calibrate(evaluation.model, val, split, loading=quiet)
-        if best.kind == "object":
-            log.info("cenote localize will use the object map: its boxes are better on val")
-            calibration = best
-    try:
-        stored = read_threshold(folder)
-    except (OSError, ValueError):  # unreadable, damaged, or of another model
-        stored = None
-    if stored is None or not oracle:
-        calibration.save(folder)
-    else:
-        reason = f"it is an oracle's, and {folder / FILE} has one: {stored.source}"
-        calibration.log_not_stored(reason)
 
 
 @torch.no_grad()
