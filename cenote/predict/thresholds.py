@@ -82,7 +82,8 @@ class Calibration:
             self.log_not_stored(f"{folder / FILE}: {error.strerror or error}")
 
     def log_not_stored(self, reason: str) -> None:
-        remedy = f"cenote localize --threshold {self.threshold:.2f} uses it"
+        options = f"--map {self.kind} --size {self.size} --threshold {self.threshold:.2f}"
+        remedy = f"cenote localize {options} uses it"
         log.info("the threshold was not stored (%s): %s", reason, remedy)
 
 

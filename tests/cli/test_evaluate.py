@@ -287,10 +287,11 @@ def test_a_read_only_run_loses_nothing(
     run: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (run / "localization.json").mkdir()  # nothing can be written there, not even by root
-    assert evaluate(run, data, "--on", "localize", "-o", tmp_path / "out") == 0
+    options = ["--on", "localize", "--map", "cam", "-o", tmp_path / "out"]
+    assert evaluate(run, data, *options) == 0
     captured, report = capfd.readouterr(), results(tmp_path / "out")["localize"]
     assert "MaxBoxAccV2" in captured.out and str(run / "localization.json") in captured.err
-    assert f"--threshold {report['threshold']:.2f}" in captured.err
+    assert f"--map cam --size 64 --threshold {report['threshold']:.2f}" in captured.err
     assert {"curve.png", "cases.jpg", "results.json", "index.html", "page.json"} == {
         path.name for path in (tmp_path / "out").iterdir()
     }
