@@ -40,9 +40,7 @@ log = logging.getLogger(__name__)
 FILE = "object_map.safetensors"
 SCALE = 12 / 7  # of the training size: 384 pixels for a model trained at 224
 MAX_IMAGES = 64  # for the statistics: more change the boxes little
-CONTRAST = (
-    0.27  # of the range of distances to the border of an image, above which a patch is object
-)
+CONTRAST = 0.27  # of the range of an image's distances to its border, above it a patch is object
 MARGIN = 1 / 8  # of the sides of an image, where patches are background
 BORDER = 1 / 14  # of the sides, whose mean is what patches are compared with
 RIDGE = 3.0  # times the mean variance of a channel, added to the covariance

@@ -104,10 +104,10 @@ def test_a_run_resumes_with_its_own_protocol(
     )
     train_metric(discs(), tmp_path / "one", plain)
     before = (tmp_path / "one" / "results.json").read_bytes()
-    with pytest.raises(ValueError, match=r"\bone\b.*\bconventional\b"):
+    with pytest.raises(ValueError, match=r"\bone\b.*\bfair\b"):
         train_metric(discs(), tmp_path / "one", fair, resume=True)
     train_metric(discs(), tmp_path / "four", fair)
-    with pytest.raises(ValueError, match=r"\bfour\b.*\bfair\b"):
+    with pytest.raises(ValueError, match=r"\bfour\b.*\bconventional\b"):
         train_metric(discs(), tmp_path / "four", plain, resume=True)
     assert (tmp_path / "one" / "results.json").read_bytes() == before
     assert json.loads((tmp_path / "four" / "results.json").read_text())["test"]["queries"] == 48
