@@ -53,6 +53,7 @@ MIN_SET = 8  # images, below which the direction that is stored beside the model
 # Share of the border that is object, above which the map is doubtful: 0.02 for birds, 0.05 for pets,
 # 0.16 for COCO, but 0.38 for aerial photographs, which have no object, and 0.32 for noise.
 MAX_BORDER = 0.25
+MIN_SPREAD = 0.02  # standard deviation over images of the maps' values, below which all are alike
 
 
 class ObjectDirection(NamedTuple):
@@ -62,6 +63,7 @@ class ObjectDirection(NamedTuple):
     exponent: float  # of the projection's share of its range: the boundary of objects is at 0.5
     images: int  # in the set
     border: float = 0.0  # share of the images' border that is object
+    spread: float = 1.0  # standard deviation over images of the maps' values
 
     def project(self, features: Features) -> Tensor:
         """Return maps (B, H, W) in [0, 1]."""
@@ -69,10 +71,21 @@ class ObjectDirection(NamedTuple):
         maps: Tensor = minmax(scores.unflatten(1, features.grid)[:, None])[:, 0]
         return maps**self.exponent
 
-    def border_shares(self, features: Features) -> Tensor:
-        """Return (B,): the share of each image's border that is object."""
-        border = ~_inside(*features.grid, BORDER, features.tokens.device)
-        return (self.project(features)[:, border] > THRESHOLD).float().mean(1).cpu()
+    def judged_by(self, maps: Tensor) -> ObjectDirection:
+        """Return the direction with the border and the spread of its maps (B, H, W)."""
+        border = ~_inside(maps.shape[1], maps.shape[2], BORDER, maps.device)
+        share = (maps[:, border] > THRESHOLD).float().mean()
+        spread = maps.std(0, correction=0).mean()
+        return self._replace(border=float(share), spread=float(spread))
+
+    def doubts(self) -> tuple[str, ...]:
+        """Return a warning if the images seem to have no object in front of a background."""
+        if self.images > 1 and self.spread < MIN_SPREAD:
+            return ("the maps of these images are all alike: boxes say nothing about them",)
+        if self.border > MAX_BORDER:
+            share = f"{self.border:.0%} of the border of these images is taken for object"
+            return (f"{share}: they may have no object in front of a background",)
+        return ()
 
 
 @dataclass
@@ -197,8 +210,8 @@ class ObjectMapper:
                 statistics.add(features)
                 batches.append(features._replace(tokens=features.tokens.half()))
         direction = statistics.direction()
-        shares = torch.cat([direction.border_shares(features) for features in batches])
-        self.direction = direction._replace(border=float(shares.mean()))
+        maps = torch.cat([direction.project(features).cpu() for features in batches])
+        self.direction = direction.judged_by(maps)
         return self.direction
 
     @torch.no_grad()
@@ -218,10 +231,9 @@ class ObjectMapper:
 
     def doubts(self) -> tuple[str, ...]:
         """Return a warning if these images seem to have no object in front of a background."""
-        if self.direction is None or self.direction.border <= MAX_BORDER:
+        if self.direction is None:
             return ()
-        share = f"{self.direction.border:.0%} of the border of these images is taken for object"
-        return (f"{share}: they may have no object in front of a background",)
+        return self.direction.doubts()
 
 
 def _single_image_map(features: Features) -> Tensor:
@@ -278,8 +290,8 @@ def read_direction(folder: Path) -> ObjectDirection | None:
         return None
     try:
         with safe_open(path, "pt") as file:
-            exponent, images, border = file.get_tensor("numbers").tolist()
-            direction = ObjectDirection(file.get_tensor("weight"), exponent, int(images), border)
+            exponent, images, *judged = file.get_tensor("numbers").tolist()
+            direction = ObjectDirection(file.get_tensor("weight"), exponent, int(images), *judged)
             current = file.metadata()["model"] == model_digest(folder)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): delete it") from error

@@ -125,6 +125,17 @@ def test_images_without_any_contrast() -> None:
         statistics.direction()
 
 
+def test_images_without_objects_are_doubtful() -> None:
+    direction = ObjectDirection(torch.ones(4), 1.0, images=8)
+    blob = torch.zeros(8, 12, 12)
+    for i in range(8):
+        blob[i, 2 + i % 3 : 8, 3 : 9 - i % 2] = 1.0
+    assert direction.judged_by(blob).doubts() == ()
+    (alike,) = direction.judged_by(blob[:1].expand(8, 12, 12)).doubts()
+    (border,) = direction.judged_by(1 - blob).doubts()
+    assert "alike" in alike and "100%" in border
+
+
 def test_a_single_image_is_judged_by_itself() -> None:
     mapper = ObjectMapper(localizer().backbone, 64)
     images = torch.zeros(2, 3, 64, 64)
