@@ -82,7 +82,7 @@ def hub_answers(seconds: float = 5.0) -> bool:
 
 @contextmanager
 def without_retries() -> Iterator[None]:
-    """Read only the hub's local cache if there is no network.
+    """Read only the hub's local cache without a network.
 
     Otherwise the hub is asked six times for every file, for a minute.
     """

@@ -27,7 +27,7 @@ def read_voc(
 
     Boxes become (xmin - 1, ymin - 1, xmax, ymax): VOC counts pixels from 1 and includes the last.
     `split_lists` are the lists of ImageSets/Main to read, each a split; the first must exist. By
-    default train, val and test, or trainval if there is no train. Without lists every annotated
+    default train, val and test, or trainval without train. Without lists every annotated
     image is read, without a split.
     """
     root = Path(root)

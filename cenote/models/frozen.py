@@ -15,7 +15,7 @@ from .saving import Arguments
 
 
 class PooledHead(PoolAndHead):
-    """A `PooledModel` without its backbone: features -> logits, or vectors if there is no head.
+    """A `PooledModel` without its backbone: features -> logits, or vectors without a head.
 
     Its modules have the names that they have in a `PooledModel`.
     """

@@ -144,7 +144,7 @@ class PoolAndHead(nn.Module):
         return self.refine(self.pool_features(features)[0])
 
     def classify(self, features: Features) -> Tensor:
-        """Logits, or vectors where there is no head."""
+        """Logits, or vectors without a head."""
         u = self.embed_features(features)
         return u if self.head is None else self.head(u)
 

@@ -139,7 +139,7 @@ class PooledModel(SavedModel):
             name = self.backbone.name
             return f"'{name}' has no CLS token, or the pool replaced it (keep_cls=True keeps it)"
         if self.pool is None:
-            return "this model takes the CLS token, there is no pool with a map of its own"
+            return "this model takes the CLS token, it has no pool with a map"
         return f"'{self.pool.name}' has no attention map of its own: {self.pool.no_attention}"
 
     def localize(

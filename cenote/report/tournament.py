@@ -247,7 +247,7 @@ def explanations(report: TournamentReport) -> list[str]:
     if report.judged == "val":
         selected = "epoch and learning rate" if frozen else "the epoch"
         notes.append(
-            f"There is no test split: these are the validation images that also selected "
+            f"Without a test split, these are the validation images that also selected "
             f"{selected}, so all accuracies are slightly too high."
         )
     cost = "params: of the pool; trained: with its head; MFLOPs: multiply-adds of the pool."

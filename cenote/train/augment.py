@@ -73,7 +73,7 @@ def augmentation(
 ) -> Any:
     """Return a random resized crop, possibly mirrored, changed by a policy of timm's and erased.
 
-    `policy` is timm's name, such as "rand-m9-mstd0.5-inc1"; there is no color jitter beside it, as
+    `policy` is timm's name, such as "rand-m9-mstd0.5-inc1"; it excludes color jitter, as
     in timm. `interpolation` may be "random", one of the two for each image. With several `views`
     the result is a list of tensors of the same crop, the first without policy and erasing.
     """

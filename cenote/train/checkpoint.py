@@ -49,7 +49,7 @@ def can_resume(folder: Path, resume: bool) -> bool:
 def check_run_exists(folder: Path) -> None:
     """Raise ValueError before a missing folder is created, which would look like a killed run."""
     if not folder.is_dir():
-        raise ValueError(f"{folder} does not exist: there is no run to resume")
+        raise ValueError(f"{folder} does not exist: nothing can be resumed")
 
 
 def load_checkpoint(folder: Path) -> Options:

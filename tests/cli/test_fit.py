@@ -122,7 +122,7 @@ def test_the_cache_is_listed_and_pruned(
             ("--recipe", "simpool/vit-smal-supervised"),
             "did you mean 'simpool/vit-small-supervised'",
         ),
-        (("--resume",), "does not exist: there is no run to resume"),
+        (("--resume",), "does not exist: nothing can be resumed"),
     ],
 )
 def test_sentences(
