@@ -65,7 +65,12 @@ class WorkerProcess:
 
     async def run(self, request: WorkerRequest, content: bytes, seconds: float) -> Any:
         assert self.pool is not None
-        return await self._wait(self.pool.submit(_answer, request, content), seconds)
+        try:
+            future = self.pool.submit(_answer, request, content)
+        except BrokenProcessPool:  # `alive` may be wrong for a moment after the process died
+            self.close()
+            raise
+        return await self._wait(future, seconds)
 
     async def _wait(self, future: Future[Any], seconds: float) -> Any:
         try:

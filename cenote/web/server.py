@@ -283,7 +283,9 @@ def _site(static: dict[str, bytes]) -> APIRouter:
     @router.get("/report")
     async def report(state: State) -> Response:
         if state.sources.report is None or not state.has_report():
-            raise HTTPException(404, "no report is written yet: cenote tournament and demo write one")
+            raise HTTPException(
+                404, "no report is written yet: cenote tournament and demo write one"
+            )
         content = await asyncio.to_thread(state.sources.report.read_bytes)
         headers = {
             "content-security-policy": await asyncio.to_thread(report_policy, content),

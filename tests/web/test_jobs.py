@@ -199,6 +199,18 @@ def test_an_idle_worker_that_dies_is_replaced_with_an_empty_cache(tmp_path: Path
     assert log(tmp_path) == ["m", "n", "m"]
 
 
+def test_a_death_that_is_noticed_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a moment a process may seem alive whose executor is already broken."""
+
+    async def test(jobs: JobQueue) -> None:
+        kill_worker(jobs)
+        monkeypatch.setattr(WorkerProcess, "alive", property(lambda self: self.process is not None))
+        assert json.loads(await submit(jobs, "next"))["model"] == "next"
+        monkeypatch.undo()
+
+    with_jobs(tmp_path, test)
+
+
 def test_a_worker_that_cannot_start(tmp_path: Path) -> None:
     (tmp_path / "refuse").touch()
     with pytest.raises(ValueError, match="run-17"):
