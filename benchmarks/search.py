@@ -143,7 +143,7 @@ def approximately(index: LocalStore, queries: Tensor, rounds: int) -> None:
     best = time_in_turn(candidates, rounds)
     found, truth = index.nearest(queries, 10)[1], index.exact(queries, 10)[1]
     recall = float((found[:, :, None] == truth[:, None]).any(1).double().mean())
-    print(f"approximate: recall@10 {recall:.3f} (bar 0.95; told when built {about.recall['images']:.3f}), "
+    print(f"approximate: recall@10 {recall:.3f} (bar 0.95; when built {about.recall['images']:.3f}), "
           f"{1e3 * best['faiss']:.2f} ms, exact {1e3 * best['exact']:.1f} ms: {best['exact'] / best['faiss']:.0f}x "
           f"as fast (bar 10); built in {seconds:.0f} s")  # fmt: skip
     index.approximate = None

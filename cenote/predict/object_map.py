@@ -49,7 +49,7 @@ THRESHOLD = 0.5  # of the map, at the boundary of the object
 # in length, and few of an object have high peaks; behind a LayerNorm lengths are nearly equal.
 BOUNDARY, BOUNDARY_EQUAL_LENGTHS = 0.2, 0.55
 EQUAL_LENGTHS = 0.3  # standard deviation of the lengths over their mean
-CHUNK = 8  # images at a time: a map twice as fine takes four times the memory
+CHUNK = 4  # images at a time: a map twice as fine takes four times the memory
 MIN_SET = 8  # images, below which the direction that is stored beside the model is used
 # Share of the border that is object, above which the map is doubtful: 0.02 for birds, 0.05 for pets,
 # 0.16 for COCO, but 0.38 for aerial photographs, which have no object, and 0.32 for noise.
