@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ._options import Device
+
 
 def run(
     photos: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PHOTO...")],
@@ -24,6 +26,7 @@ def run(
     size: int = 448,
     share: float = 0.6,
     batch: int = 8,
+    device: Device = "auto",
 ) -> None:
     """Show where a model looks: overlay, mask and box of each photograph, and a contact sheet.
 
@@ -50,10 +53,12 @@ def run(
     """
     import sys
 
+    from cenote.device import use_device
     from cenote.predict.open_model import open_model
     from cenote.predict.photos import PhotoPredictor
     from cenote.report.attend import attend_photos
 
+    use_device(device)
     network, trained = open_model(backbone, weights, pool, model)
     bare = pool is None and model is None
     predictor = PhotoPredictor(network, map, size, share, batch, head, trained, bare)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from ._options import Device
 from ._training import Data, Flag, Out, config_of, exit_if_stopped, options_type
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def run(
     out: Out,
     options: Options = ClipOptions(),  # noqa: B008
     resume: Flag = False,
+    device: Device = "auto",
 ) -> None:
     """Train a small image-text model with a contrastive loss, as CLIP does.
 
@@ -37,9 +39,11 @@ def run(
         resume: resume the run in RUN.
     """
     from cenote.data import open_dataset
+    from cenote.device import use_device
     from cenote.predict.distributed import is_main_process
     from cenote.train.clip import train_clip
 
+    use_device(device)
     config = config_of("clip", options)
     with exit_if_stopped("clip"):
         report = train_clip(open_dataset(data), out, config, resume=resume)

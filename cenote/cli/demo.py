@@ -26,6 +26,7 @@ from ._arguments import (
     print_message,
     report_interrupt,
 )
+from ._options import Device
 
 if TYPE_CHECKING:
     from cenote.report.blocks import Block
@@ -126,6 +127,7 @@ def run(
     pools: Annotated[tuple[str, ...], tyro.conf.arg(metavar="POOL...")] = DemoOptions.pools,
     seeds: int = DemoOptions.seeds,
     serve: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    device: Device = "auto",
 ) -> None:
     """Try everything in a few minutes, without a download: data, tournament, boxes, search, report.
 
@@ -141,8 +143,10 @@ def run(
         seeds: trainings of each pool.
         serve: open the page on the results at the end, as cenote serve DIR does.
     """
+    from cenote.device import use_device
     from cenote.pooling import list_pools
 
+    use_device(device)
     pools = tuple(parse_names(",".join(pools), list_pools(), "pool"))
     if images < 96:
         raise ValueError(f"--images {images}: 12 classes need at least 96, two of each to test")
@@ -165,7 +169,8 @@ def run(
 def run_stages(demo: DemoOptions) -> None:
     """Run every stage that is not done, then write the report and print a summary."""
     from filelock import FileLock, Timeout
-    from tqdm import tqdm
+
+    from ..progress import progress_bar
 
     folder, command = demo.folder, command_line()
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARKER).is_file():
@@ -173,7 +178,7 @@ def run_stages(demo: DemoOptions) -> None:
     write_json(folder / MARKER, {"demo": 1})
     try:
         with FileLock(folder / ".lock", timeout=0):
-            stages = tqdm(STAGES, unit="stage", disable=None, leave=False)
+            stages = progress_bar("demo", len(STAGES), "stages", iterable=STAGES)
             records = {stage.name: run_stage(stage, demo) for stage in stages}
             write_report(demo, records, command)
     except Timeout:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as to_json
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from ._arguments import (
     pluralize,
     report_interrupt,
 )
+from ._options import Device, Workers
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
@@ -45,7 +45,8 @@ def run(
     ] = None,
     format: tuple[Literal["coco", "voc", "csv"], ...] = ("coco", "csv"),
     skip_hard: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    workers: int = 0,
+    workers: Workers = "auto",
+    device: Device = "auto",
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Find objects in photographs without labels: boxes and masks; CorLoc if there are true boxes.
@@ -76,22 +77,23 @@ def run(
         split: only this split of a data set.
         format: coco (boxes.json), voc (Annotations/*.xml), csv (boxes.csv).
         skip_hard: exclude objects marked difficult or truncated from the ground truth.
-        workers: processes that read images.
         json: print JSON.
     """
-    from tqdm import tqdm
-
     from cenote.data import write_atomically
+    from cenote.data.processes import count_workers
+    from cenote.device import use_device
     from cenote.evaluate.discover import discover
     from cenote.predict.discovery import METHODS
     from cenote.predict.embedding import Loading
     from cenote.predict.open_model import open_model
+    from cenote.progress import progress_bar
     from cenote.report.box_files import FILES, DiscoveredFiles
     from cenote.report.discovery import discover_command_page
     from cenote.report.html import write_page
     from cenote.report.sheet import save_picture
 
     started = time.monotonic()
+    use_device(device)
     methods = parse_names(method, [*METHODS, "all"], "method")
     if "all" in methods:
         methods = list(METHODS)
@@ -103,7 +105,7 @@ def run(
     network, _ = open_model(backbone, weights, None, model)
     with (
         report_interrupt(),
-        tqdm(total=len(dataset), unit="photo", disable=None, file=sys.stderr) as bar,
+        progress_bar("objects", len(dataset)) as bar,
         DiscoveredFiles(dataset, out, format, methods) as files,
     ):
         report = discover(
@@ -111,7 +113,7 @@ def run(
             dataset,
             methods,
             hard=not skip_hard,
-            loading=Loading(workers=workers, progress=bar.update),
+            loading=Loading(workers=count_workers(workers), progress=bar.update),
             on_result=files.write,
             progress_file=out / ".sightings.jsonl",
             size=size,

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ._options import Device, Workers
+
 
 def run(
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
@@ -20,7 +22,8 @@ def run(
         str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: see below)")
     ] = None,
     batch: int = 64,
-    workers: int = 0,
+    workers: Workers = "auto",
+    device: Device = "auto",
     seed: int = 0,
     map: Literal["auto", "object", "pool", "cls", "rollout", "cam", "gradcam"] = "auto",
     without_match: Literal["exclude", "miss"] = "exclude",
@@ -48,7 +51,6 @@ def run(
         split: the images to evaluate on; by default test, or what was held out of the data that the
             run was trained on, or all.
         batch: images per batch.
-        workers: processes that read images.
         seed: seed of backgrounds and corruptions.
         map: kind of map for localize; auto is the pool's own map, CLS attention or the class
             activation map; object is what the images have in common, the same for every class.
@@ -58,12 +60,14 @@ def run(
     import cenote.train.segmentation  # noqa: F401 (registers the protocol "segment")
     from cenote.cli._arguments import check_output_folder, command_line, parse_names
     from cenote.data import open_dataset
+    from cenote.data.processes import count_workers
+    from cenote.device import default_device, use_device
     from cenote.evaluate.protocol import PROTOCOLS, Evaluation
     from cenote.evaluate.run import run_protocols
     from cenote.evaluate.splits import evaluation_splits, log_fold
     from cenote.models import load
-    from cenote.predict.distributed import default_device
 
+    use_device(device)
     names = parse_names(on, PROTOCOLS, "protocol")
     check_output_folder(out)
     dataset = open_dataset(data)
@@ -74,7 +78,7 @@ def run(
         splits=splits,
         out=out,
         batch=batch,
-        workers=workers,
+        workers=count_workers(workers),
         seed=seed,
         data=dataset if split is None else None,
         map=map,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from ._arguments import check_output_folder, print_message
+from ._options import Device, Workers
 
 if TYPE_CHECKING:
     from cenote.search.evaluation import TaskEvaluator
@@ -43,7 +44,8 @@ def run(
     sources: Names = (),
     most: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: all)")] = None,
     batch: int = 64,
-    workers: int = 0,
+    workers: Workers = "auto",
+    device: Device = "auto",
     seed: int = 0,
     json: Annotated[bool, FlagCreatePairsOff] = False,
 ) -> None:
@@ -72,20 +74,18 @@ def run(
         sources: only query images of these domains; with one, the table is by target domain.
         most: at most this number of query images per domain or attribute, drawn at random.
         batch: images at a time.
-        workers: processes that read images.
         seed: of the draw.
         json: print JSON.
     """
-    import torch
-    from tqdm import tqdm
-
     from cenote.data import open_dataset
     from cenote.data.files import write_text
-    from cenote.models.image_text import create_image_text
+    from cenote.data.processes import count_workers
+    from cenote.device import use_device
     from cenote.options import check_number
-    from cenote.predict.distributed import default_device
+    from cenote.progress import progress_of_total
     from cenote.report.composed import table_markdown, table_text
     from cenote.search.evaluation import TaskEvaluator, dataset_vectors
+    from cenote.search.load import open_image_text
     from cenote.search.methods import check_model, find_method, parse_method
     from cenote.search.protocols import (
         evaluation_split,
@@ -103,27 +103,21 @@ def run(
         check_number("--at", rank, whole=True, least=1)
     if most is not None:
         check_number("--most", most, whole=True, least=1)
+    use_device(device)
+    readers = count_workers(workers)
     check_output_folder(out)
     dataset, texts = evaluation_split(open_dataset(data), split), parse_texts(say_as)
     protocol_name = find_protocol(dataset) if protocol == "auto" else protocol
     # An error before the model is loaded.
     make_tasks(dataset, protocol_name, texts, attributes, sources)
-    image_text = create_image_text(model)
+    image_text = open_image_text(model)
     word_list: list[str] = []
     if any(find_method(spec.method).words for spec in specs):
         word_list = load_words(words, image_text)
     for spec in specs:
         check_model(spec.method, image_text)
-    device = default_device()
-    if isinstance(image_text, torch.nn.Module):
-        image_text.to(device)
-    with tqdm(desc="images", unit="image", disable=None, leave=False) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        embeddings = dataset_vectors(image_text, dataset, batch, workers, device, progress)
+    with progress_of_total("images") as progress:
+        embeddings = dataset_vectors(image_text, dataset, batch, readers, progress)
     _print_failures([*dataset.problems, *embeddings.bad])
     readable = dataset.select(embeddings.positions.numpy())
     tasks = make_tasks(readable, protocol_name, texts, attributes, sources)
@@ -157,17 +151,14 @@ def _evaluate(
     at: tuple[int, ...],
     words: str | None,
 ) -> dict[str, Any]:
-    from tqdm import tqdm
-
+    from cenote.progress import progress_bar
     from cenote.search.evaluation import evaluate_method
 
     methods, first = dict[str, Any](), evaluators[0]
     tasks = [evaluator.task for evaluator in evaluators]
     queries = [query for task in tasks for query in task.queries]
     for spec in specs:
-        with tqdm(
-            total=len(queries), desc=spec.name, unit="query", disable=None, leave=False
-        ) as bar:
+        with progress_bar(spec.name, len(queries), "queries") as bar:
             methods[spec.name] = evaluate_method(evaluators, spec, at, bar.update)
     word_list = None
     if first.words is not None:

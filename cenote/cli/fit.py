@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from ._options import Device
 from ._training import (
     Data,
     Flag,
@@ -32,6 +33,7 @@ def run(
     out: Out,
     options: Options = FitOptions(),  # noqa: B008
     resume: Flag = False,
+    device: Device = "auto",
 ) -> None:
     """Train a model on labelled images and save it.
 
@@ -48,8 +50,10 @@ def run(
         resume: resume the run in RUN.
     """
     from cenote.data import open_dataset
+    from cenote.device import use_device
     from cenote.train.fit import fit
 
+    use_device(device)
     config = config_of("fit", options)
     with exit_if_stopped("fit"):
         report = fit(open_dataset(data), out, config, resume=resume)
@@ -78,6 +82,7 @@ def sweep(
         tyro.conf.arg(metavar="KEY=LOW..HIGH[:log]...", help_behavior_hint="(default: see above)"),
     ] = (),
     options: Options = FitOptions(),  # noqa: B008
+    device: Device = "auto",
 ) -> None:
     """Train many times with random settings, save the best on validation, and test it once.
 
@@ -93,9 +98,11 @@ def sweep(
         search: other settings to draw, such as lr=1e-4..1e-1:log smoothing=0..0.2.
     """
     from cenote.data import open_dataset
+    from cenote.device import use_device
     from cenote.train.sweep import TRIALS, refuse_fixed, search_space
     from cenote.train.sweep import sweep as run_sweep
 
+    use_device(device)
     config, recipe = config_of("fit", options), recipe_of(options)
     space = search_space(search, recipe, config.model.freeze)
     given = given_options("fit", options)

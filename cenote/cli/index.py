@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from ._arguments import Failures, check_output_folder, fail, pluralize, print_message
+from ._arguments import (
+    Failures,
+    check_output_folder,
+    fail,
+    pluralize,
+    print_message,
+    report_interrupt,
+)
+from ._options import Device, Workers
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
@@ -29,7 +36,8 @@ def run(
     ] = None,
     approximate: Literal["auto", "yes", "no"] = "auto",
     batch: int = 32,
-    workers: int = 0,
+    workers: Workers = "auto",
+    device: Device = "auto",
     quiet: Annotated[bool, FlagCreatePairsOff] = False,
 ) -> None:
     """Make images searchable, or bring an index up to date.
@@ -48,10 +56,12 @@ def run(
         precision: of the vectors of a new index in a folder.
         approximate: build a faiss index beside an index in a folder; auto: from 100,000 images on.
         batch: images at a time.
-        workers: processes that read images.
         quiet: print only failures, as for a scheduled job.
     """
+    from cenote.data.processes import count_workers
+    from cenote.device import use_device
     from cenote.options import check_number
+    from cenote.progress import progress_of_total
     from cenote.search.index import Indexer, open_images, source_of
     from cenote.search.load import IndexSetup, find_backend
     from cenote.search.store import IndexBusy
@@ -59,7 +69,8 @@ def run(
     if not data:
         raise ValueError("no images: name files, folders, globs or a data set")
     check_number("--batch", batch, whole=True, least=1)
-    check_number("--workers", workers, whole=True, least=0)
+    use_device(device)
+    readers = count_workers(workers)
     backend = find_backend(out)
     folder = backend.folder_of(out)
     skipped: tuple[Path, ...] = ()
@@ -78,9 +89,9 @@ def run(
         if setup.store is None:
             _check_readable(dataset)
         store = setup.open()
-        with _ProgressBar(quiet) as progress:
+        with report_interrupt(), progress_of_total("images", quiet) as progress:
             source = source_of(data)
-            report = Indexer(store, dataset, setup.load, source, batch, workers, progress).run()
+            report = Indexer(store, dataset, setup.load, source, batch, readers, progress).run()
         _, memory = setup.loaded or (None, None)
         message = store.update_approximate(approximate, None if memory is None else memory.vectors)
     except IndexBusy as error:
@@ -117,30 +128,6 @@ def _check_readable(dataset: Dataset) -> None:
         except BadImage as error:
             errors.append(error)
     raise ValueError(f"no image can be read: {errors[0]}")
-
-
-class _ProgressBar:
-    """A progress bar that starts when there is something to embed."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-        self.bar: Any = None
-
-    def __enter__(self) -> _ProgressBar:
-        return self
-
-    def __call__(self, done: int, total: int) -> None:
-        if self.bar is None:
-            from tqdm import tqdm
-
-            self.bar = tqdm(total=total, unit="image", disable=self.quiet or None, file=sys.stderr)
-        self.bar.update(done - self.bar.n)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        if self.bar is not None:
-            self.bar.close()
-        if kind is KeyboardInterrupt:
-            print_message("interrupted; the same command resumes")
 
 
 def _summary(report: IndexReport, store: Store) -> str:

@@ -95,8 +95,9 @@ def models(
     if not (pattern or check or all):
         print(families_table(style))
         return
-    from tqdm import tqdm
+    from ..progress import progress_bar
 
-    names = select(pattern, all)
-    checks = tqdm(survey(names, not all, jobs), total=len(names), unit="architecture", delay=1)
+    names, unit = select(pattern, all), "architectures"
+    results = survey(names, not all, jobs)
+    checks = progress_bar("checking", len(names), unit, iterable=results, delay=1)
     print(checks_table(list(checks), style))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from ._arguments import Failures, check_output_folder, pluralize, print_message, report_interrupt
+from ._options import Device, Workers
 
 if TYPE_CHECKING:
     from cenote.models import PooledModel
@@ -39,7 +40,8 @@ def run(
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the model's)")
     ] = None,
     batch: int = 32,
-    workers: int = 0,
+    workers: Workers = "auto",
+    device: Device = "auto",
 ) -> None:
     """Predict boxes and masks of photographs with a model that was trained without boxes.
 
@@ -70,9 +72,10 @@ def run(
         size: side of the square that the model sees, by default what it was trained on; of the
             object map 12/7 of it (384 for 224), which costs 4.5 times as much.
         batch: photographs per batch.
-        workers: processes that read images.
     """
+    from cenote.data.processes import count_workers
     from cenote.data.sources import open_photographs
+    from cenote.device import use_device
     from cenote.predict.embedding import Loading
     from cenote.predict.maps import MapPredictor
     from cenote.predict.object_map import fit_object_map
@@ -80,6 +83,8 @@ def run(
     from cenote.predict.thresholds import threshold_for
     from cenote.report.box_files import FILES, LocalizedFiles
 
+    use_device(device)
+    readers = count_workers(workers)
     if threshold is not None and calibrate is not None:
         raise ValueError("--threshold and --calibrate exclude each other")
     written = [name for kind, name in FILES.items() if kind in format]
@@ -94,17 +99,17 @@ def run(
     elif folder is None:
         raise ValueError("--calibrate stores the threshold in RUN: name a saved model")
     else:
-        chosen = _calibrate(model, folder, calibrate, map, size, Loading(batch, workers))
+        chosen = _calibrate(model, folder, calibrate, map, size, Loading(batch, readers))
     failures = Failures("localize")
     dataset = open_photographs(images, [out / "masks", out / "pictures"], failures)
     if not len(dataset):
         raise ValueError("no photographs found: name files, folders or globs")
     files = LocalizedFiles(dataset, out, format)
     with report_interrupt():
-        predictor = MapPredictor(model, chosen.kind, chosen.size, batch, workers)
+        predictor = MapPredictor(model, chosen.kind, chosen.size, batch, readers)
         if chosen.kind == "object":
-            mapper = fit_object_map(model, dataset, chosen.size, folder, workers)
-            predictor = MapPredictor.of_objects(model, mapper, batch, workers)
+            mapper = fit_object_map(model, dataset, chosen.size, folder, readers)
+            predictor = MapPredictor.of_objects(model, mapper, batch, readers)
             chosen = chosen._replace(doubts=(*chosen.doubts, *mapper.doubts()))
             print_message(mapper.describe())
         for message in (f"threshold {chosen.value:.2f}: {chosen.source}", *chosen.doubts):
@@ -136,11 +141,10 @@ def _calibrate(
 
     "auto" chooses between the object map and the model's own map, by the share of right boxes.
     """
-    from tqdm import tqdm
-
     from cenote.data import open_dataset
     from cenote.evaluate.localize import calibrate
     from cenote.evaluate.splits import splits_of_run
+    from cenote.progress import progress_bar
 
     dataset = open_dataset(data)
     name, images = "all", dataset
@@ -149,8 +153,7 @@ def _calibrate(
         name, images = "val", dataset.split("val")
     elif run_splits is not None:
         name, images = "val", run_splits.val
-    bar = tqdm(total=len(images), unit="image", desc="calibrating", disable=None, leave=False)
-    with bar:
+    with progress_bar("calibrating", len(images)) as bar:
         calibration = calibrate(
             model, images, name, kind, size, replace(loading, progress=bar.update)
         )

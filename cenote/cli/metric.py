@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ._arguments import pluralize
+from ._options import Device
 from ._training import Data, Flag, Out, config_of, exit_if_stopped, options_type
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def run(
     out: Out,
     options: Options = MetricOptions(),  # noqa: B008
     resume: Flag = False,
+    device: Device = "auto",
 ) -> None:
     """Train embeddings that separate classes, and test them on classes that were never seen.
 
@@ -39,9 +41,11 @@ def run(
         resume: resume the run in RUN.
     """
     from cenote.data import open_dataset
+    from cenote.device import use_device
     from cenote.predict.distributed import is_main_process
     from cenote.train.metric_run import train_metric
 
+    use_device(device)
     config = config_of("metric", options, data)
     with exit_if_stopped("metric"):
         report = train_metric(open_dataset(data), out, config, resume=resume)

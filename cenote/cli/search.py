@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from ._arguments import pluralize, print_message
+from ._options import Device
 
 if TYPE_CHECKING:
     from cenote.search.query import RankedImage, SearchAnswer, SearchRequest
@@ -48,6 +49,7 @@ def run(
     sheet: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None,
     json: Flag = False,
     why: Flag = False,
+    device: Device = "auto",
 ) -> None:
     """Find images by image ("more like this"), by text, or by both ("this, but as a sketch").
 
@@ -81,6 +83,7 @@ def run(
         json: print a list of {"path", "score", ...}.
         why: print the words, weights and statistics behind the scores.
     """
+    from cenote.device import use_device
     from cenote.search.load import check_filter
     from cenote.search.query import Searcher, SearchRequest, choose_method
 
@@ -90,6 +93,7 @@ def run(
         raise ValueError(f"--sheet {sheet}: the contact sheet must be a .jpg or .png")
     if weight is not None and not (image and (text or without)):
         raise ValueError("--weight needs an image and a text: give both")
+    use_device(device)
     spec = choose_method(method, weight)
     request = SearchRequest(
         images=image,

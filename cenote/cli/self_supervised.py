@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
+from ._options import Device
 from ._training import Data, Flag, Out, config_of, exit_if_stopped, options_type
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def dino(
     out: Out,
     options: Annotated[Any, arg(name="", constructor=DinoOptions)] = DinoOptions(),  # noqa: B008
     resume: Flag = False,
+    device: Device = "auto",
 ) -> None:
     """Train a model without labels (DINO): small crops predict a teacher's output for large ones.
 
@@ -38,7 +40,7 @@ def dino(
         out: folder of the run.
         resume: resume the run in RUN.
     """
-    train("dino", data, out, options, resume)
+    train("dino", data, out, options, resume, device)
 
 
 def moco(
@@ -46,6 +48,7 @@ def moco(
     out: Out,
     options: Annotated[Any, arg(name="", constructor=MocoOptions)] = MocoOptions(),  # noqa: B008
     resume: Flag = False,
+    device: Device = "auto",
 ) -> None:
     """Train a model without labels (MoCo-v3): a view of an image is found among those of a batch.
 
@@ -59,14 +62,16 @@ def moco(
         out: folder of the run.
         resume: resume the run in RUN.
     """
-    train("moco", data, out, options, resume)
+    train("moco", data, out, options, resume, device)
 
 
-def train(method: str, data: str, out: Path, options: Any, resume: bool) -> None:
+def train(method: str, data: str, out: Path, options: Any, resume: bool, device: str) -> None:
     from cenote.data import open_dataset
+    from cenote.device import use_device
     from cenote.predict.distributed import is_main_process
     from cenote.train.self_supervised import train_without_labels
 
+    use_device(device)
     config = config_of(method, options)
     dataset = open_dataset(data)
     with exit_if_stopped(method):
@@ -89,7 +94,7 @@ def summary(
     if val is None:
         return f"{report.images} images, none with a class to evaluate"
     splits = split(train, quiet=True)  # held-out training images select the weight decay
-    loading = Loading(settings.batch, settings.workers)
+    loading = Loading(settings.batch, settings.readers)
     probe = linear_probe(load(out), splits.train, splits.val, val, loading)
     return (
         f"{len(val)} images: 10 nearest neighbours {report.knn:.2f} "

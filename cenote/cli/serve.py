@@ -7,6 +7,8 @@ from typing import Annotated
 
 import tyro
 
+from ._options import Device
+
 
 def run(
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")] = (),
@@ -19,6 +21,7 @@ def run(
     max_bytes: int = 20_000_000,
     max_pixels: int = 50_000_000,
     queue: int = 64,
+    device: Device = "auto",
 ) -> None:
     """Serve a web page: attention maps of photographs, comparison of models, search, tournaments.
 
@@ -36,6 +39,7 @@ def run(
         max_pixels: the largest photograph.
         queue: requests that may wait; further ones are answered with 503.
     """
+    from cenote.device import use_device
     from cenote.options import check_number
     from cenote.web.server import serve
     from cenote.web.sources import find_sources
@@ -45,6 +49,7 @@ def run(
     options = {"--max-bytes": max_bytes, "--max-pixels": max_pixels, "--queue": queue}
     for name, value in options.items():
         check_number(name, value, whole=True, least=1)
+    use_device(device)
     sources = find_sources(runs, index)
     limits = Limits(bytes=max_bytes, pixels=max_pixels, queue=queue)
     serve(sources, host, port, allow_host, limits)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from ._options import Device, Workers
+
 if TYPE_CHECKING:
     from cenote.train.config import OptimizationConfig
 
@@ -51,7 +53,8 @@ def run(
     ] = (),
     boxes: int = 400,
     seed: int = 0,
-    workers: int = 0,
+    workers: Workers = "auto",
+    device: Device = "auto",
     resume: Flag = False,
 ) -> None:
     """Find the pooling that suits these images: train every pool on the same frozen features.
@@ -84,7 +87,6 @@ def run(
             a factor of it for the matrices of the pool. With --recipe, one.
         boxes: maximal number of images with boxes to evaluate maps on.
         seed: first random seed; also of the validation split, if one is made.
-        workers: processes that read images.
         resume: continue the tournament in RUN.
     """
     requested = {"--pools": bool(pools), "--ablation": ablation, "--gamma": gamma is not None}
@@ -100,6 +102,7 @@ def run(
     from cenote.cli._arguments import command_line
     from cenote.cli._training import exit_if_stopped
     from cenote.data import open_dataset
+    from cenote.device import use_device
     from cenote.predict.distributed import is_main_process
     from cenote.report.html import write_page
     from cenote.report.tournament import tournament_page, tournament_table, write_tournament
@@ -109,6 +112,7 @@ def run(
     from cenote.train.tournament.end_to_end import run_end_to_end
     from cenote.train.tournament.run import TournamentConfig, run_tournament
 
+    use_device(device)
     kind = kinds[0].removeprefix("--") if kinds else "pools"
     config = TournamentConfig(kind=kind, pools=pools, gammas=gamma or (), seeds=seeds, boxes=boxes)
     numbers = {"epochs": epochs, "batch": batch, "seed": seed, "workers": workers}

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
+from ..progress import progress_bar
 from .checks import check
 from .dataset import Dataset
 from .files import write_atomically, write_text
@@ -80,13 +81,11 @@ def with_background(dataset: Dataset, variant: str, seed: int = 0) -> Dataset:
 
 def write_variants(dataset: Dataset, out: Path, seed: int = 0) -> list[str]:
     """Write a folder with a list for each variant; return messages about images left out."""
-    from tqdm import tqdm
-
     messages = []
     for variant in VARIANTS:
         changed = with_background(dataset, variant, seed)
         lines = []
-        for i in tqdm(range(len(changed)), desc=variant, unit="image", disable=None, leave=False):
+        for i in progress_bar(variant, len(changed), iterable=range(len(changed))):
             record = changed[i]
             name = Path(record.image or f"{i:06d}").with_suffix("").as_posix().replace("/", "_")
             try:

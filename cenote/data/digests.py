@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..progress import progress_bar
 from .dataset import Dataset, images_are_files
 
 DIGEST_BYTES = 16
@@ -45,7 +46,9 @@ def digests(dataset: Dataset, memory: Path | None = None) -> list[bytes | None]:
     with closing(sqlite3.connect(memory, timeout=60)) as database, ThreadPoolExecutor() as threads:
         with database:
             database.execute(CREATE)
-        chunks = [paths[start : start + CHUNK] for start in range(0, len(paths), CHUNK)]
+        parts = [paths[start : start + CHUNK] for start in range(0, len(paths), CHUNK)]
+        name, count = "looking for cached features", len(parts)
+        chunks = progress_bar(name, count, iterable=parts, unit_scale=CHUNK, delay=1)
         return [digest for chunk in chunks for digest in _cached(chunk, database, threads)]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from ..progress import progress_bar
 from .dataset import Dataset, images_are_files
 from .digests import digest_of
 from .ground_truth import mask_of
@@ -137,12 +138,10 @@ def inspect_dataset(
     dataset: Dataset, all: bool = False, workers: int | None = None
 ) -> DatasetReport:
     """Count everything and open every image; unless `all`, of more than 20,000 a fixed sample."""
-    from tqdm import tqdm
-
     report = _count(dataset)
     positions = sample_positions(len(dataset), len(dataset) if all else MAX_OPENED)
     inspections = inspect_images(dataset, positions, workers)
-    bar = tqdm(inspections, unit="image", disable=None, delay=1, leave=False, total=len(positions))
+    bar = progress_bar("opening", len(positions), iterable=inspections, delay=1)
     _add_inspections(report, list(bar), dataset)
     return report
 

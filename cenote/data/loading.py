@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 from torch.utils.data import Dataset as TorchDataset
 
 from ..allocator import keep_memory
+from ..device import default_device
 from .checks import check
 from .dataset import Dataset
 from .ground_truth import mask_of
@@ -142,7 +143,7 @@ def load(
         collate_fn=collate,
         worker_init_fn=_start_worker,
         persistent_workers=workers > 0,
-        pin_memory=torch.cuda.is_available(),
+        pin_memory=default_device().type not in ("cpu", "mps"),  # MPS shares memory with the CPU
         # A generator of its own: torch would draw from the default one and change training.
         generator=torch.Generator(),
     )

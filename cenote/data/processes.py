@@ -10,16 +10,36 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+
+from ..options import check_number
 
 T = TypeVar("T")
 MAX_CHUNK = 64  # items sent to a process at a time
+MAX_READERS = 8  # processes that read images for one accelerator
+Workers = int | Literal["auto"]
 
 
 def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def count_workers(workers: Workers) -> int:
+    """Return the number of processes that read images.
+
+    With "auto" an accelerator gets its share of the cores. On the CPU the model needs all of them,
+    and reading is done by this process.
+    """
+    from ..device import default_device
+
+    if workers != "auto":
+        check_number("--workers", workers, whole=True, least=0)
+        return workers
+    if default_device().type == "cpu":
+        return 0
+    return min(available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), MAX_READERS)
 
 
 def map_in_processes(

@@ -44,8 +44,8 @@ class Knn(Protocol[KnnReport], name="knn"):
 
     def run(self, evaluation: Evaluation) -> KnnReport:
         memory = evaluation.training_images("k-NN")
-        loading = Loading(evaluation.batch, evaluation.workers)
-        return knn(evaluation.model, memory, evaluation.test, loading)
+        with evaluation.loading("knn", len(memory) + len(evaluation.test)) as loading:
+            return knn(evaluation.model, memory, evaluation.test, loading)
 
 
 def knn(
@@ -86,8 +86,9 @@ class LinearProbe(Protocol[LinearReport], name="linear"):
             raise ValueError(
                 f"a linear probe needs validation images in {evaluation.test.name} for its decay"
             )
-        loading = Loading(evaluation.batch, evaluation.workers)
-        return linear_probe(evaluation.model, train, val, evaluation.test, loading)
+        splits = train, val, evaluation.test
+        with evaluation.loading("linear probe", sum(map(len, splits))) as loading:
+            return linear_probe(evaluation.model, *splits, loading)
 
 
 def linear_probe(

@@ -17,13 +17,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from tqdm import tqdm
-
 from ..data import Dataset
 from ..models import PooledModel
 from ..models.saving import model_digest
 from ..predict.embedding import Loading
 from ..predict.progress_file import FinishedPasses, files_digest
+from ..progress import progress_bar
 from ..report.blocks import Block
 from .splits import EvaluationSplits
 
@@ -106,7 +105,7 @@ class Evaluation:
     @contextmanager
     def loading(self, name: str, images: int) -> Iterator[Loading]:
         """Show a progress bar of this number of images while they are read."""
-        with tqdm(total=images, desc=name, unit="image", disable=None, leave=False) as bar:
+        with progress_bar(name, images) as bar:
             yield Loading(self.batch, self.workers, bar.update)
 
     def identity(self, masks: bool = False) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The device that models run on, and one process or many under torchrun."""
+"""One process, or many under torchrun."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
-def default_device() -> torch.device:
-    """Return the GPU if there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+from ..device import default_device
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -28,10 +25,10 @@ def processes() -> Iterator[torch.device]:
     """Join the process group if torchrun started this process; yield its device."""
     joins = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized()
     device, backend = default_device(), "gloo"
-    if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-        backend = "cpu:gloo,cuda:nccl"  # counts are on the CPU
+    if device.type != "cpu":
+        torch.accelerator.set_device_index(device)
+        # Counts are on the CPU.
+        backend = f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
     if joins:
         dist.init_process_group(backend)
     try:

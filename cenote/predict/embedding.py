@@ -14,6 +14,7 @@ from ..data.loading import ImageLoader, load
 from ..models import PooledModel
 from .distributed import device_of, gathered, rank, world
 from .feature_cache import CachedFeatures, FeatureBatches
+from .inference import Inference
 
 Output = TypeVar("Output")
 Progress = Callable[[int], object]  # receives the number of images since the last call
@@ -65,10 +66,10 @@ def predict_logits(
 def _predict_dataset(
     model: PooledModel, forward: Callable[[Tensor], Tensor], dataset: Dataset, loading: Loading
 ) -> Embeddings:
-    device, training = device_of(model), model.training
+    run, training = Inference(forward, device_of(model)), model.training
     transform = model.backbone.preprocessing.transform()
     model.eval()
-    outputs = embed_source(dataset, lambda b: forward(b.images.to(device)), transform, loading)
+    outputs = embed_source(dataset, lambda batch: run(batch.images), transform, loading)
     model.train(training)
     if not len(outputs.positions):
         reason = outputs.bad[0] if outputs.bad else "it is empty"

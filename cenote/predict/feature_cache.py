@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import shutil
 import time
@@ -31,7 +32,11 @@ from ..data.files import write_atomically
 from ..data.loading import load
 from ..data.samplers import SeededBatchSampler
 from .distributed import device_of, rank, world
+from .inference import Inference
 
+log = logging.getLogger(__name__)
+LARGE = 10e9  # bytes that are worth a message before they are written
+MAX_SHARE = 0.95  # of the free space of a disk
 View = Literal["plain", "flip", "whole"]  # whole: resized to a square without cropping
 Array = npt.NDArray[Any]
 FillProgress = Callable[[int, int], object]  # receives images done and their total
@@ -149,6 +154,7 @@ class FeatureCache:
         bad = [f"{dataset.path(i)}: no such file" for i, name in enumerate(names) if name is None]
         rows = store.find(names)
         missing = [i for i, name in enumerate(names) if name is not None and rows[i] < 0]
+        check_space(store, len(missing))
         done = 0
         for loaded in load(dataset.select(missing), transform, batch, workers):
             bad += [message for _, message in loaded.bad]
@@ -286,13 +292,30 @@ def cached_features(
     store = cache.open(describe_features(backbone, preprocessing, view), layout)
 
     def forward(images: Tensor) -> Tensor:
-        images = images.to(device)
         tokens, _, cls = backbone(images.flip(-1) if view == "flip" else images)
         return tokens if cls is None else torch.cat([tokens, cls[:, None]], 1)
 
     transform = preprocessing.whole() if view == "whole" else preprocessing.transform()
-    rows, bad = cache.fill(store, dataset, transform, forward, batch, workers, progress)
+    run = Inference(forward, device)
+    rows, bad = cache.fill(store, dataset, transform, run, batch, workers, progress)
     return CachedFeatures(dataset, store, rows, bad)
+
+
+def check_space(store: FeatureStore, images: int) -> None:
+    """Raise OSError if the features of further images do not fit on the disk; log large ones."""
+    needed, free = images * store.row_bytes, shutil.disk_usage(store.folder).free
+    sizes = (
+        f"the features of {images} images take {needed / 1e9:.1f} GB in {store.folder.parent}, "
+        f"where {free / 1e9:.1f} GB are free"
+    )
+    remedies = (
+        "use fewer images, a backbone with a smaller feature map, another disk (CENOTE_CACHE), or "
+        "train without --freeze, which stores no features; cenote cache lists what can be deleted"
+    )
+    if needed > MAX_SHARE * free:
+        raise OSError(f"{sizes}: {remedies}")
+    if needed > LARGE:
+        log.warning("%s; if that is too much, %s", sizes, remedies)
 
 
 def describe_features(

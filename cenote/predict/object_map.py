@@ -33,6 +33,7 @@ from ..models.cam import minmax
 from ..models.class_map import ForwardPass
 from ..models.saving import model_digest
 from ..models.surgery import without_last_stride
+from ..progress import progress_bar
 from .distributed import device_of
 from .input_size import InputSize, stride_of, supported_size
 
@@ -205,7 +206,9 @@ class ObjectMapper:
         transform = self.backbone.preprocessing.whole((self.size, self.size))
         statistics, device = PatchStatistics(), device_of(self.backbone)
         batches: list[Features] = []
-        for batch in load(sample, transform, batch=CHUNK, workers=workers):
+        loader = load(sample, transform, batch=CHUNK, workers=workers)
+        name, count = "object map", len(loader)
+        for batch in progress_bar(name, count, iterable=loader, unit_scale=CHUNK, delay=1):
             if len(batch.indices):
                 features = self._features(batch.images.to(device))
                 statistics.add(features)

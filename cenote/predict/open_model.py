@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..backbones import create_backbone
+from ..device import default_device
 from ..models import PooledModel, load
 from ..models.pooled import assemble
-from .distributed import default_device
 
 log = logging.getLogger(__name__)
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from .. import __version__
 from ..data import find_images, write_atomically
 from ..predict.object_map import THRESHOLD
 from ..predict.photos import FailedPhoto, PhotoPrediction, PhotoPredictor
+from ..progress import progress_bar
 from .maps import draw_box, highlight, overlay
 from .sheet import THUMBNAIL, SheetEntry, SheetWriter, fit, save_picture
 
@@ -57,7 +56,7 @@ def attend_photos(
     for warning in predictor.fit(files):
         log.warning("%s", warning)
     writer = AttendWriter(out, predictor)
-    with tqdm(total=len(files), unit="photo", disable=None, file=sys.stderr) as bar:
+    with progress_bar("maps", len(files)) as bar:
         for prediction in predictor(files):
             bar.update()
             if isinstance(prediction, FailedPhoto):

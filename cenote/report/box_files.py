@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from ..data import Dataset
 from ..data.ground_truth import evenly_spaced
@@ -19,6 +16,7 @@ from ..predict.discovery import DiscoveryResult
 from ..predict.maps import MapPredictor
 from ..predict.open_model import class_names
 from ..predict.photos import unique_names
+from ..progress import progress_bar
 from .blocks import PhotoWithBoxes, boxed_photo
 from .discovery import draw_discovered, enlarged, method_title
 from .localization import Gallery
@@ -77,7 +75,7 @@ class LocalizedFiles(BoxFiles):
             predictor, self.dataset, threshold, several, progress_file, refined
         )
         with (
-            tqdm(total=len(self.dataset), unit="photo", disable=None, file=sys.stderr) as bar,
+            progress_bar("boxes", len(self.dataset)) as bar,
             open_writers(self.out, self.formats, masks, classes or ["object"]) as writers,
         ):
             for prediction in predictions:

@@ -15,10 +15,12 @@ from ..data import Dataset
 from ..metrics.rankings import of_places
 from ..predict.embedding import Embeddings
 from ..predict.feature_cache import FeatureCache, FillProgress, Layout
+from ..predict.inference import Inference
 from ..report.composed import MatchScores
 from .composition import ComposedQuery, Scorer
 from .database import MatrixDatabase
 from .freedom import N
+from .load import image_text_device
 from .methods import MethodSpec, compose_all, find_method
 from .protocols import Codes, EvaluationQuery, RetrievalTask
 
@@ -38,7 +40,6 @@ def dataset_vectors(
     dataset: Dataset,
     batch: int = 64,
     workers: int = 0,
-    device: torch.device | str = "cpu",
     progress: FillProgress | None = None,
 ) -> Embeddings:
     """Embed the readable images of a data set through the feature cache.
@@ -47,14 +48,12 @@ def dataset_vectors(
     """
 
     def forward(images: Tensor) -> Tensor:
-        return model.embed_images(images.to(device))[:, None]
+        return model.embed_images(images)[:, None]
 
-    feature_cache = FeatureCache()
+    run, feature_cache = Inference(forward, image_text_device(model)), FeatureCache()
     settings = {"backbone": model.name, "identity": model.identity, "view": "image-text"}
     store = feature_cache.open(settings, Layout((1, 1), model.dim, False, "float32"))
-    rows, bad = feature_cache.fill(
-        store, dataset, model.transform(), forward, batch, workers, progress
-    )
+    rows, bad = feature_cache.fill(store, dataset, model.transform(), run, batch, workers, progress)
     positions = np.flatnonzero(rows >= 0)
     vectors = np.ascontiguousarray(store.values()[rows[positions], 0])
     return Embeddings(torch.from_numpy(vectors), torch.from_numpy(positions), bad)

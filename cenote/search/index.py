@@ -22,6 +22,8 @@ from ..data.digests import digest_of, digests
 from ..data.loading import load
 from ..data.sources import open_photographs
 from ..predict.embedding import predict_batches
+from ..predict.inference import Inference
+from .load import image_text_device
 from .store import ImageEntry, Store
 
 if TYPE_CHECKING:
@@ -215,9 +217,10 @@ class Indexer:
         n, embedded = self.store.description.words_per_image, set[int]()
         dataset = self.dataset.select([i for i, _ in images])
         loader = load(dataset, ImageInfoTransform(model.transform()), self.batch, self.workers)
+        run = Inference(model.embed_images, image_text_device(model))
         batches = predict_batches(
             loader,
-            lambda batch: model.embed_images(batch.images["pixels"]).float().cpu(),
+            lambda batch: run(batch.images["pixels"]).float().cpu(),
             self.report.failed,
             self._advance,
         )

@@ -7,7 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+from torch import nn
+
+from ..device import default_device
 from ..options import suggest
+from ..predict.distributed import device_of
 from .local_store import LocalStore
 from .milvus_store import MilvusStore
 from .store import Filter, IndexDescription, Store, absolute_model_name, split_model_name
@@ -37,12 +42,27 @@ def find_store(address: str | Path) -> Store | None:
     return find_backend(address).find(str(address))
 
 
-def load_model(store: Store) -> ImageText:
-    """Load the model that an index was made with."""
+def open_image_text(name: str) -> ImageText:
+    """Load an image-text model and move it to the default device."""
     from ..models.image_text import create_image_text
 
+    model = create_image_text(name)
+    if isinstance(model, nn.Module):
+        model.to(default_device())
+    return model
+
+
+def image_text_device(model: ImageText) -> torch.device:
+    """Return the device of a model; one that is not a module runs on the CPU."""
+    if isinstance(model, nn.Module):
+        return device_of(model)
+    return torch.device("cpu")
+
+
+def load_model(store: Store) -> ImageText:
+    """Load the model that an index was made with."""
     check_model_file(store)
-    model = create_image_text(store.description.model)
+    model = open_image_text(store.description.model)
     store.description.check_model(model, store.where)
     return model
 
@@ -168,11 +188,9 @@ class IndexSetup:
         return self.loaded
 
     def _load_model(self) -> ImageText:
-        from ..models.image_text import create_image_text
-
         if self.store is not None and self.model_name == self.store.description.model:
             return load_model(self.store)
-        model = create_image_text(self.model_name)
+        model = open_image_text(self.model_name)
         if self.store is not None:
             self.store.description.check_model(model, self.address)
         return model

@@ -19,7 +19,7 @@ from ..unit import unit
 from .composition import ComposedQuery, Scorer
 from .database import top_k
 from .freedom import K, M, N
-from .load import load_model, load_word_memory, open_store
+from .load import image_text_device, load_model, load_word_memory, open_store
 from .methods import MethodSpec, compose_all, find_method, parse_method
 from .store import Filter, ImageEntry, Store
 from .words import load_words
@@ -281,7 +281,7 @@ def _compose_query(
             vectors.append(store.vectors(torch.tensor(image.rows[:1])))
         else:
             pixels = model.transform()(read_image(image.name, content=image.content))[None]
-            vectors.append(model.embed_images(pixels).float().cpu())
+            vectors.append(model.embed_images(pixels.to(image_text_device(model))).float().cpu())
     mean, row = None, None
     if vectors:
         mean = unit(torch.cat(vectors).mean(0))

@@ -175,7 +175,7 @@ def train_clip(
         unreadable = Unreadable(folder, settings)
         validators = {
             name: ImageTextValidator(
-                source, texts[name], settings.batch, settings.workers, name, unreadable
+                source, texts[name], settings.batch, settings.readers, name, unreadable
             )
             for name, source in sources.items()
             if name != "train"

@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic import Field as Bounds
 from pydantic.dataclasses import dataclass
 
+from ..data.processes import count_workers
 from .optimizer import OptimizerName, ScheduleName
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -150,10 +151,17 @@ class OptimizationConfig:
         "fit",
     )
     seed: int = flag(0, "seed of weights, order and augmentation")
-    workers: NonNegativeInt = flag(0, "processes that read images")
+    workers: NonNegativeInt | Literal["auto"] = flag(
+        "auto", "processes that read images; auto: as many as the device needs, none for the CPU"
+    )
     most_bad: float = 0.05  # share of unreadable images that stops a run
     checkpoint_minutes: float = 5.0
     tensorboard: bool = False
+
+    @property
+    def readers(self) -> int:
+        """The number of processes that read images, with "auto" resolved."""
+        return count_workers(self.workers)
 
     def __post_init__(self) -> None:
         if self.batch % self.accumulate:

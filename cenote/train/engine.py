@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from ..backbones import Features
 from ..data import Dataset
@@ -32,6 +31,7 @@ from ..predict.distributed import (
 )
 from ..predict.embedding import EmbeddingSource
 from ..predict.feature_cache import CachedFeatures, FeatureBatch, FeatureBatches
+from ..progress import progress_bar
 from .checkpoint import NAME, load_checkpoint, refuse_changes, save_checkpoint
 from .config import OptimizationConfig
 from .log import RunLog, Stopped
@@ -141,7 +141,7 @@ def load_batches(
         source,
         transform,
         max(min(settings.batch, len(source)) // world(), 1),
-        settings.workers,
+        settings.readers,
         shuffle,
         settings.seed,
         drop_last=drop_last or (shuffle and world() > 1),
@@ -196,13 +196,22 @@ class Engine:
     def _train_epoch(self, interrupts: list[int]) -> None:
         loader, started, images = self.task.loader, time.monotonic(), self.images
         loader.seek(self.epoch, self.step)
-        hidden = rank() > 0 or None  # None: if stderr is not a terminal
-        name = f"epoch {self.epoch + 1}/{self.settings.epochs}"
-        bar = tqdm(total=len(loader), initial=self.step, desc=name, disable=hidden, leave=False)
+        name, batch = f"epoch {self.epoch + 1}/{self.settings.epochs}", self.settings.batch
+        # The loader counts batches, `unit_scale` makes them images.
+        bar = progress_bar(
+            name, len(loader), hidden=rank() > 0, initial=self.step, unit_scale=batch
+        )
         with bar:
             for batch in loader:
                 self._count_unreadable(batch)
-                self.train_step(batch)
+                try:
+                    self.train_step(batch)
+                except torch.OutOfMemoryError:
+                    raise Stopped(
+                        f"{self.task.device} ran out of memory in a step of {self.settings.batch} "
+                        "images: give a smaller --batch, or --settings accumulate=2, which computes"
+                        " a step in two parts"
+                    ) from None
                 self.step += 1
                 bar.set_postfix_str(f"loss {self._lowest_loss():.4g}", refresh=False)
                 bar.update()

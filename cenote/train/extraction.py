@@ -9,13 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from ..backbones import Backbone
 from ..data import Dataset
 from ..data.splits import Splits
 from ..models.frozen import FrozenBackbone
+from ..predict.distributed import rank
 from ..predict.feature_cache import CachedFeatures, FeatureCache, cached_features
+from ..progress import progress_of_total
 from .config import OptimizationConfig
 from .log import RunLog, Stopped
 
@@ -46,12 +46,7 @@ class Unreadable:
 
 def extract(backbone: Backbone, dataset: Dataset, name: str, **options: Any) -> CachedFeatures:
     """Compute `cached_features` with a progress bar."""
-    with tqdm(unit="image", desc=f"features of {name}", disable=None, leave=False) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
+    with progress_of_total(f"features of {name}", hidden=rank() > 0) as progress:
         return cached_features(backbone, dataset, progress=progress, **options)
 
 
@@ -65,7 +60,7 @@ class Extraction:
         settings: OptimizationConfig,
         folder: Path,
     ) -> None:
-        self.backbone, self.cache, self.workers = frozen.backbone, cache, settings.workers
+        self.backbone, self.cache, self.workers = frozen.backbone, cache, settings.readers
         self.unreadable = Unreadable(folder, settings)
 
     def __call__(self, dataset: Dataset, split: str) -> CachedFeatures:

@@ -157,7 +157,7 @@ def evaluate_on_test(
     scores = task.validate()["model"]
     del scores["score"]
     boxes = localization_on_test(
-        model, splits.val, splits.test, settings.select, settings.batch, settings.workers
+        model, splits.val, splits.test, settings.select, settings.batch, settings.readers
     )
     return {**scores, "images": len(splits.test), **boxes}
 

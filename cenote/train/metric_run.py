@@ -163,7 +163,7 @@ class MetricRun:
         if isinstance(train, Dataset):
             transform = build_augmentation(self.config, model)
             loader = load(
-                train, transform, workers=settings.workers, seed=settings.seed, sampler=sampler
+                train, transform, workers=settings.readers, seed=settings.seed, sampler=sampler
             )
         else:
             loader = FeatureBatches(train, settings.batch, order=sampler)
@@ -191,7 +191,7 @@ class MetricRun:
             self.sources[gallery],
             self.device,
             self.settings.batch,
-            self.settings.workers,
+            self.settings.readers,
             ks,
             self.options.without_match,
             name,

@@ -258,7 +258,7 @@ def _source(
     cache.folder.mkdir(parents=True, exist_ok=True)
     if needed > min(max_cache, shutil.disk_usage(cache.folder).free // 2):
         return dataset
-    name, workers = dataset.name, settings.workers
+    name, workers = dataset.name, settings.readers
     return extract(backbone, dataset, name, cache=cache, view="whole", workers=workers)
 
 

@@ -80,7 +80,7 @@ class StudentTeacher(SarTask):
         self.states = [TrainState(self.name, self.module, settings)]
         self.knn = None
         if val is not None:
-            self.knn = KnnValidator(train, val, settings.batch, settings.workers)
+            self.knn = KnnValidator(train, val, settings.batch, settings.readers)
         self.sar = SarLoss(model, settings) if settings.sar else None
 
     @property

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..backbones import Features
 from ..data import read_image
+from ..device import default_device
 from ..evaluate.splits import read_run
 from ..metrics.arrays import Array
 from ..metrics.score_maps import quantise
@@ -22,6 +23,7 @@ from ..models import PooledModel, load
 from ..models.cam import minmax
 from ..models.class_map import ForwardPass
 from ..predict.boxes import MapPrediction, boxes_from_map
+from ..predict.distributed import device_of
 from ..predict.maps import MapPredictor
 from ..predict.object_map import ObjectMapper, read_direction
 from ..predict.open_model import class_names
@@ -97,7 +99,7 @@ class ServedModels:
                 name, row = _unique(title, rows), standings.get(title, {})
                 recommended = title == report.get("recommended")
                 place = folder if recommended else finished_passes(folder, read_plan(folder))[0]
-                candidates[name] = ServedModel(model, place, folder)
+                candidates[name] = ServedModel(_on_device(model), place, folder)
                 if threshold := _tournament_threshold(row, model, place):
                     self.thresholds[name, threshold.kind, True] = threshold
                 accuracy = (row.get("accuracy") or [None])[0]  # of the first seed, as is the model
@@ -112,7 +114,7 @@ class ServedModels:
             raise HTTPException(404, message)
         if name not in self.saved:
             folder = self.folders[name]
-            self.saved[name] = ServedModel(load(folder).eval(), folder, folder)
+            self.saved[name] = ServedModel(_on_device(load(folder)), folder, folder)
         return self.saved[name]
 
     def object_mapper(self, served: ServedModel) -> ObjectMapper | None:
@@ -227,10 +229,15 @@ class ServedModels:
         )
 
 
+def _on_device(model: PooledModel) -> PooledModel:
+    return model.eval().to(default_device())
+
+
 def _read(model: PooledModel, size: int, content: bytes) -> tuple[Tensor, tuple[int, int]]:
     """Return a photograph (1, 3, size, size), and its width and height."""
     image = read_image("the photograph", content=content)
-    return model.backbone.preprocessing.whole((size, size))(image)[None], image.size
+    pixels = model.backbone.preprocessing.whole((size, size))(image)[None]
+    return pixels.to(device_of(model)), image.size
 
 
 def _compute_features(model: PooledModel, size: int, content: bytes) -> PhotoFeatures:

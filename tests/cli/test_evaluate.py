@@ -239,7 +239,7 @@ def test_imagenet_c_with_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             totals.append(options["total"])
             super().__init__(*arguments, **options)
 
-    monkeypatch.setattr("cenote.evaluate.protocol.tqdm", RecordingBar)
+    monkeypatch.setattr("tqdm.tqdm", RecordingBar)
     command = ["--on", "corruption", "-o", tmp_path / "out"]
     assert evaluate(tmp_path / "run", f"imagenet-c:{tmp_path / 'c'}", *command) == 0
     assert totals == [10]  # images, not images times passes
@@ -388,7 +388,9 @@ def test_the_model_runs_on_the_gpu_if_there_is_one(
     report = ClassificationReport(math.nan, math.nan, 0, 0, [])
     devices: list[torch.device] = []
     monkeypatch.setattr(PooledModel, "to", lambda self, device: devices.append(device) or self)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    accelerator = torch.device("cuda")
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: accelerator)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
     monkeypatch.setattr("cenote.evaluate.classify.classify", lambda *arguments, **options: report)
     assert evaluate(run, data) == 0 and devices[-1].type == "cuda"
 

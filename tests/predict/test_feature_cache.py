@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from cenote.data.digests import digest_of
-from cenote.predict.feature_cache import FeatureCache, Layout, cache_folder
+from cenote.predict.feature_cache import FeatureCache, Layout, cache_folder, check_space
 
 LAYOUT = Layout((2, 3), 4, cls=True)
 
@@ -55,6 +56,24 @@ def test_features_that_are_not_finite_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="float16"):
             store.append([name(1)], row(1)[None] * factor)
     assert len(store) == 0
+
+
+def test_space_is_checked_before_features_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ImageNet in ViT-B/16's features: 388 GB."""
+    store = FeatureCache(tmp_path).open({"backbone": "vit"}, Layout((14, 14), 768, cls=True))
+    images, disk = 1_281_167, shutil.disk_usage(tmp_path)
+    sizes = "the features of 1281167 images take 387.7 GB in .*, where 400.0 GB are free: use fewer"
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(free=400_000_000_000))
+    with pytest.raises(OSError, match=sizes):
+        check_space(store, images)
+    assert not caplog.messages
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(free=4_000_000_000_000))
+    check_space(store, images)
+    check_space(store, 1000)
+    (message,) = caplog.messages
+    assert "387.7 GB" in message and "CENOTE_CACHE" in message
 
 
 def test_remains_of_a_dead_writer_are_overwritten(tmp_path: Path) -> None:

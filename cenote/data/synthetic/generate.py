@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
-from tqdm import tqdm
 
+from ...progress import progress_bar
 from ..checks import check
 from ..dataset import Dataset, pack
 from ..files import write_atomically, write_text
@@ -155,5 +154,5 @@ def for_each_image(
     """Return `function(shared, i)` for every image, in order, with a progress bar."""
     jobs = min(jobs or available_cores(), max(images // MIN_IMAGES_PER_PROCESS, 1))
     results = map_in_processes(function, shared, range(images), 0 if jobs == 1 else jobs)
-    hidden = not progress or None  # None: if stderr is not a terminal
-    return tqdm(results, total=images, unit="image", disable=hidden, file=sys.stderr)
+    bar: Iterable[T] = progress_bar("drawing", images, hidden=not progress, iterable=results)
+    return bar

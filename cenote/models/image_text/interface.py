@@ -103,7 +103,8 @@ def encode_with_word(
         )
     ids, place = _place_of_word(tokenize, template)
     with _with_word(embedding, word, place):
-        return unit(encode(ids.to(word.device).expand(len(word), -1)))
+        ids = ids.to(embedding.weight.device).expand(len(word), -1)
+        return unit(encode(ids)).to(word.device)
 
 
 def _place_of_word(tokenize: Callable[[list[str]], Tensor], template: str) -> tuple[Tensor, int]:
@@ -125,7 +126,7 @@ def _with_word(embedding: nn.Embedding, word: Tensor, place: int) -> Iterator[No
 
     def put(module: nn.Module, inputs: Any, embeddings: Tensor) -> Tensor:
         embeddings = embeddings.clone()
-        embeddings[:, place] = word.to(embeddings.dtype)
+        embeddings[:, place] = word.to(embeddings)
         return embeddings
 
     handle = embedding.register_forward_hook(put)

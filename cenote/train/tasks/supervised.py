@@ -56,7 +56,7 @@ class Supervised(SarTask):
         self.located = None
         if settings.select != "accuracy":
             self.located = LocalizationValidator(
-                val, settings.select, settings.batch, settings.workers
+                val, settings.select, settings.batch, settings.readers
             )
         self.sar = SarLoss(model, settings) if settings.sar else None
         self.mix = _mixing(settings, model.head.classes)

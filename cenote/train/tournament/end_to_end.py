@@ -263,7 +263,7 @@ class NetworkTrainer:
 
     def _box_score(self, model: PooledModel, kind: str) -> MapScore:
         train = self.network.train
-        validator = LocalizationValidator(self.boxed, "boxes", train.batch, train.workers)
+        validator = LocalizationValidator(self.boxed, "boxes", train.batch, train.readers)
         validator.kind = kind
         accuracy = validator.evaluate(model)
         assert isinstance(accuracy, BoxAccuracy)

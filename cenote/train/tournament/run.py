@@ -115,9 +115,9 @@ def run_tournament(
         boxed = with_boxes(test, config.boxes)
         box_scorer = None
         if len(boxed):
-            box_scorer = BoxScorer(UncroppedFeatures(frozen, boxed, settings.workers))
+            box_scorer = BoxScorer(UncroppedFeatures(frozen, boxed, settings.readers))
         examples = example_photos(boxed if len(boxed) else test)
-        photos = UncroppedFeatures(frozen, examples, settings.workers)
+        photos = UncroppedFeatures(frozen, examples, settings.readers)
         classes = splits.train.classes
         trainer = CandidateTrainer(
             frozen, features, len(classes), settings, device, box_scorer, photos
