@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from cenote.backbones import Preprocessing
+from cenote.backbones.preprocessing import Transform
 from cenote.models import PooledModel, create_model
 from cenote.search.words import WordMemory
 from cenote.unit import unit
@@ -121,12 +122,12 @@ class ColourModel:
 
     name, identity, dim = "toy", "toy 1", 6
 
-    def transform(self) -> object:
+    def transform(self, scaled_decoding: bool = False) -> Transform:
         def pixels(image: Image.Image) -> Tensor:
             small = np.asarray(image.convert("RGB").resize((32, 32)), np.float32) / 255
             return torch.from_numpy(small).permute(2, 0, 1)
 
-        return pixels
+        return Transform(pixels, 64 if scaled_decoding else None)
 
     def embed_images(self, pixels: Tensor) -> Tensor:
         colour = pixels.mean((2, 3))  # (B, 3)

@@ -228,16 +228,17 @@ def _reasons(why: Mapping[str, Any]) -> str:
 
 def _draw(request: SearchRequest, answer: SearchAnswer, path: Path) -> None:
     from cenote.data import write_atomically
-    from cenote.report.retrieval import FoundImage, found_sheet
+    from cenote.report.retrieval import FOUND_SIDE, FoundImage, found_sheet
     from cenote.search.index import EntryImages
 
     images = EntryImages()
     results = []
     for result in answer.results:
         name, duplicates = Path(result.entry.path).name, len(result.duplicates)
-        results.append(FoundImage(images(result.entry), name, result.score, duplicates))
+        image = images(result.entry, 2 * FOUND_SIDE)
+        results.append(FoundImage(image, name, result.score, duplicates))
     texts = [*request.texts, *(f"not {text}" for text in request.without)]
-    query_images = [images.file(str(image)) for image in request.images]
+    query_images = [images.file(str(image), 2 * FOUND_SIDE) for image in request.images]
     page = found_sheet(results, " + ".join(texts), query_images, answer.method)
     with write_atomically(path) as temporary:
         page.save(temporary, quality=92, subsampling=0)  # ignored for a PNG

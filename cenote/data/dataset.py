@@ -121,13 +121,14 @@ class Dataset(Sequence[Record]):
     def path(self, i: int) -> Path:
         return self.root / (self.table.image[int(self.rows[i])] or "")
 
-    def image(self, i: int) -> Image.Image:
-        """Return an image, upright and in RGB."""
+    def image(self, i: int, min_side: int | None = None) -> Image.Image:
+        """Return an image, upright and in RGB; `min_side` as in `read_image`."""
         row = int(self.rows[i])
         if self.pixels:
             return self.pixels.image(row)
         # Not `self.path`: a Path costs 30 µs more.
-        return read_image(os.path.join(self.root, self.table.image[row] or ""))
+        path = os.path.join(self.root, self.table.image[row] or "")
+        return read_image(path, min_side=min_side)
 
     def mask(self, i: int) -> npt.NDArray[np.uint8] | None:
         """Return a mask (H, W), None if the image has none.

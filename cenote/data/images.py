@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageChops, ImageOps, UnidentifiedImageError
 
 from ..extras import MissingExtra, require
 from .checks import check
@@ -35,6 +35,7 @@ SUFFIXES = {
 }
 MAX_PIXELS = 178_956_970  # Pillow's limit; half a gigabyte as RGB
 
+FULL_SIZE = "full size"  # in `Image.info`, of a JPEG that was decoded at a fraction of it
 TOO_LARGE = "too large to open safely"
 
 AnyPath = str | os.PathLike[str]
@@ -52,23 +53,39 @@ class BadImage(ValueError):
 
 
 def read_image(
-    path: AnyPath, max_pixels: int = MAX_PIXELS, content: bytes | None = None
+    path: AnyPath,
+    max_pixels: int = MAX_PIXELS,
+    content: bytes | None = None,
+    min_side: int | None = None,
 ) -> Image.Image:
     """Return the first frame, upright (EXIF), as 8-bit RGB; transparent pixels become white.
 
     A file whose header declares more than `max_pixels` is refused before it is decoded. `content`
-    is read instead of the file; the path is then just a name.
+    is read instead of the file; the path is then just a name. With `min_side` a JPEG is decoded at
+    1/2, 1/4 or 1/8 of its size if both sides keep that many pixels: `full_size` is the file's.
     """
     with _bad_image_errors(path, max_pixels):
-        image = open_raw(path, max_pixels, content)
+        image = open_raw(path, max_pixels, content, min_side)
         plain_jpeg = image.format in ("JPEG", "MPO") and "adobe" not in image.info
         with suppress(Exception):  # a malformed EXIF block must not lose the image
+            sideways = image.getexif().get(ExifTags.Base.Orientation) in (5, 6, 7, 8)
             ImageOps.exif_transpose(image, in_place=True)
+            if sideways and FULL_SIZE in image.info:
+                image.info[FULL_SIZE] = image.info[FULL_SIZE][::-1]
         return _to_rgb(image, plain_jpeg)
 
 
+def full_size(image: Image.Image) -> tuple[int, int]:
+    """Return width and height of the file that `read_image` read, maybe at a fraction of them."""
+    size: tuple[int, int] = image.info.get(FULL_SIZE, image.size)
+    return size
+
+
 def open_raw(
-    path: AnyPath, max_pixels: int = MAX_PIXELS, content: bytes | None = None
+    path: AnyPath,
+    max_pixels: int = MAX_PIXELS,
+    content: bytes | None = None,
+    min_side: int | None = None,
 ) -> Image.Image:
     """Return the first frame as stored, with its palette or depth: masks are numbers."""
     with _bad_image_errors(path, max_pixels), warnings.catch_warnings():
@@ -84,8 +101,13 @@ def open_raw(
                 _check_pixels(path, (raw.sizes.width, raw.sizes.height), max_pixels)
                 return Image.fromarray(raw.postprocess(use_camera_wb=True))  # upright
         with Image.open(source, formats=_formats()) as image:
-            _check_pixels(path, image.size, max_pixels)
+            size = image.size
+            _check_pixels(path, size, max_pixels)
+            if min_side is not None:
+                image.draft(None, (min_side, min_side))  # does nothing to other formats
             image.load()
+            if image.size != size:
+                image.info[FULL_SIZE] = size
             return image
 
 

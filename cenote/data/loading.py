@@ -6,12 +6,15 @@ They depend neither on the number of workers nor on where in an epoch a run was 
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 from torch.utils.data import Dataset as TorchDataset
@@ -19,10 +22,23 @@ from torch.utils.data import Dataset as TorchDataset
 from ..allocator import keep_memory
 from ..device import default_device
 from .checks import check
-from .dataset import Dataset
+from .dataset import Dataset, images_are_files
 from .ground_truth import mask_of
 from .images import BadImage
+from .processes import available_cores
 from .samplers import EpochIndex, SeededBatchSampler, mix_seed
+
+MAX_THREADS = 16  # that load images
+
+
+@runtime_checkable
+class InferenceTransform(Protocol):
+    """A transform without randomness, which threads may run; `min_side` as in `read_image`."""
+
+    @property
+    def min_side(self) -> int | None: ...
+
+    def __call__(self, image: Image.Image) -> Any: ...
 
 
 class UnreadableImage(NamedTuple):
@@ -63,6 +79,9 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
     ) -> None:
         self.dataset, self.transform, self.seed, self.targets = dataset, transform, seed, targets
         self.labels = dataset.targets
+        self.random = not isinstance(transform, InferenceTransform)
+        self.are_files = images_are_files(dataset.pixels)
+        self.min_side: int | None = getattr(transform, "min_side", None)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -72,19 +91,23 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
 
     def __getitems__(self, keys: Sequence[int | EpochIndex]) -> list[Sample | UnreadableImage]:
         """Return a batch of samples: torch calls this instead of `__getitem__`."""
-        pairs = [key if isinstance(key, tuple) else (0, int(key)) for key in keys]
+        if not self.random:
+            return [self.sample(key) for key in keys]
         with _generators_restored():
-            return [self._sample(epoch, index) for epoch, index in pairs]
+            return [self.sample(key) for key in keys]
 
-    def _sample(self, epoch: int, index: int) -> Sample | UnreadableImage:
+    def sample(self, key: int | EpochIndex) -> Sample | UnreadableImage:
+        """Return one sample; a random transform changes the generators' states."""
+        epoch, index = key if isinstance(key, tuple) else (0, int(key))
         targets = None
         try:
-            image = self.dataset.image(index)
+            image = self.dataset.image(index, self.min_side)
             if self.targets:
                 targets = self._targets(index, image.size)
         except BadImage as error:
             return UnreadableImage(index, str(error))
-        _seed(mix_seed(self.seed, epoch, index))
+        if self.random:
+            _seed(mix_seed(self.seed, epoch, index))
         label = self.labels[index]
         if targets is None:
             return Sample(self.transform(image), label, index)
@@ -99,8 +122,12 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
 
 
 class ImageLoader(DataLoader[Any]):
-    """DataLoader of `Batch`; call `seek` before each epoch."""
+    """DataLoader of `Batch`; call `seek` before each epoch.
 
+    Without workers, files are loaded by threads for an `InferenceTransform`.
+    """
+
+    dataset: TransformedImages
     batch_sampler: SeededBatchSampler
 
     def seek(self, epoch: int, batch: int = 0) -> None:
@@ -111,9 +138,25 @@ class ImageLoader(DataLoader[Any]):
 
     def __iter__(self) -> Any:
         try:
-            return map(_to_tensors, super().__iter__())
+            if self.num_workers or self.dataset.random or not self.dataset.are_files:
+                return map(_to_tensors, super().__iter__())
+            return map(_to_tensors, self._load_in_threads(iter(self.batch_sampler)))
         finally:
             self.batch_sampler.start = 0
+
+    def _load_in_threads(self, batches: Iterator[list[EpochIndex]]) -> Iterator[Batch]:
+        """Yield batches while threads load the next ones: Pillow releases the interpreter lock."""
+        threads = min(available_cores(), MAX_THREADS)
+        pool, pending = ThreadPoolExecutor(threads), deque[list[Future[Sample | UnreadableImage]]]()
+        try:
+            for keys in batches:
+                pending.append([pool.submit(self.dataset.sample, key) for key in keys])
+                if sum(map(len, pending)) > threads + len(keys):
+                    yield collate([future.result() for future in pending.popleft()])
+            while pending:
+                yield collate([future.result() for future in pending.popleft()])
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def load(

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any, Self
@@ -153,11 +152,12 @@ def save_model(model: SavedModel, folder: str | Path) -> None:
     config.json carries the digest of its weights, and replacing it is the one moment at which the
     new model counts: the new weights are beside it by then, under a name made of that digest.
     """
+    preprocessing = model.backbone.preprocessing
     config = {
         "format": FORMAT,
         "model": arguments_of(model),
         "class_names": model.class_names,
-        "preprocessing": asdict(model.backbone.preprocessing),
+        "preprocessing": {key: getattr(preprocessing, key) for key in PREPROCESSING},
         "versions": {"cenote": __version__, "torch": torch.__version__, "timm": timm.__version__},
     }
     if model.multi_label:

@@ -17,7 +17,7 @@ from ..metrics.contours import EIGHT, largest_contour_box
 from ..metrics.score_maps import quantise
 from .maps import ClassMap, MapPredictor
 from .progress_file import ProgressFile, run_digest
-from .refine import refine
+from .refine import SIDE, refine
 
 MIN_AREA = 0.1  # of the largest object of an image, for a further object
 
@@ -62,6 +62,7 @@ def predict_boxes(
     With a progress file, which the caller removes, a killed run resumes, also at another threshold.
     """
     predictions = predict_maps(predictor, dataset)
+    preprocessing = predictor.model.backbone.preprocessing
     if progress_file is not None:
         digest = run_digest(predictor.model, dataset, kind=predictor.kind, size=predictor.size)
         file = ProgressFile(progress_file, digest, _from_json)
@@ -70,7 +71,9 @@ def predict_boxes(
         if isinstance(prediction, UnreadableImage):
             yield prediction
         else:
-            photograph = dataset.image(prediction.position) if refined else None
+            photograph = None
+            if refined:
+                photograph = dataset.image(prediction.position, preprocessing.min_side(SIDE))
             yield boxes_from_map(predictor, prediction, threshold, several, photograph)
 
 

@@ -8,7 +8,6 @@ without a digest, which the next process overwrites.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import os
@@ -327,7 +326,7 @@ def describe_features(
         "weights": weights_digest(backbone),
         # Two networks may have the same weights.
         "structure": digest_of(repr(backbone.model).encode()).hex(),
-        "preprocessing": dataclasses.asdict(preprocessing),
+        "preprocessing": preprocessing.identity(),
         "view": view,
     }
 

@@ -43,6 +43,11 @@ class InputSize:
         down, across = self.stride
         return max(1, round(width / across)) * across, max(1, round(height / down)) * down
 
+    @property
+    def max_short_side(self) -> int:
+        """The longest that the shorter side of an image can become, up to the stride."""
+        return self.fixed or self.target or max(self.minimum, MAX_SHORT_SIDE)
+
 
 def stride_of(backbone: Backbone) -> tuple[int, int]:
     """Return the vertical and horizontal stride of a backbone in whole pixels."""

@@ -11,7 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from ..data import Dataset
-from ..data.loading import UnreadableImage
+from ..data.images import full_size
+from ..data.loading import InferenceTransform, UnreadableImage
 from ..metrics import prepare_maps
 from ..metrics.arrays import Array
 from ..models import PooledModel
@@ -26,11 +27,11 @@ MIN_PROBABILITY = 0.5  # of a class of an image that may have several
 class WithSize:
     """Transform that also returns the (width, height) of the image: boxes are in its pixels."""
 
-    def __init__(self, transform: Any) -> None:
-        self.transform = transform
+    def __init__(self, transform: InferenceTransform) -> None:
+        self.transform, self.min_side = transform, transform.min_side
 
     def __call__(self, image: Image.Image) -> tuple[Any, Tensor]:
-        return self.transform(image), torch.tensor(image.size)
+        return self.transform(image), torch.tensor(full_size(image))
 
 
 class ClassMap(NamedTuple):

@@ -165,6 +165,7 @@ class TwoSizes:
     def __init__(self, preprocessing: Preprocessing, map_size: int) -> None:
         self.for_class = preprocessing.whole()
         self.for_map = preprocessing.whole((map_size, map_size))
+        self.min_side = preprocessing.min_side(preprocessing.size, map_size)
 
     def __call__(self, image: Image.Image) -> tuple[Tensor, Tensor]:
         return self.for_class(image), self.for_map(image)

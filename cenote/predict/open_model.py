@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,25 @@ def open_model(
     """Open a saved model, or a pretrained backbone with a pool, and say whether it is trained.
 
     The default pool is the one that the backbone was trained with. With an untrained pool the
-    predicted classes are meaningless.
+    predicted classes are meaningless. Large JPEGs are decoded at a fraction of their size.
     """
+    model, trained = _open_model(backbone, weights, pool, folder)
+    preprocessing = replace(model.backbone.preprocessing, scaled_decoding=True)
+    model.backbone.preprocessing = preprocessing
+    return model.eval().to(default_device()), trained
+
+
+def _open_model(
+    backbone: str, weights: Path | None, pool: str | None, folder: Path | None
+) -> tuple[PooledModel, bool]:
     if folder is not None:
         if pool is not None or weights is not None:
             raise ValueError("a saved model has its own weights and pool: give --model alone")
-        return load(folder).eval().to(default_device()), True
+        return load(folder), True
     base = create_backbone(backbone, pretrained=True, weights=weights)
     has_cls_pool = base.has_cls and getattr(base.model, "global_pool", "") == "token"
     default_pool = "cls" if has_cls_pool else "gap"
-    model = assemble(base, pool or default_pool, None).eval().to(default_device())
+    model = assemble(base, pool or default_pool, None)
     trained = model.pool is None or not any(True for _ in model.pool.parameters())
     if not trained:
         log.info(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..backbones import Preprocessing
 from ..data import BadImage, Record, pack, read_image
-from ..data.images import stretch
+from ..data.images import full_size, stretch
 from ..metrics import largest_box, mass_mask
 from ..metrics.arrays import Array
 from ..metrics.boxes import Box
@@ -229,8 +229,9 @@ def open_photo(
     the size (lite0 at twice its size says "pizza" with 8% instead of 67%), while its map gets
     finer.
     """
-    image = read_image(path)
-    size = image.size
+    model_side = max(input_size.max_short_side, preprocessing.size)
+    image = read_image(path, min_side=preprocessing.min_side(model_side, MAX_PICTURE // 2))
+    size = full_size(image)
     pixels = preprocessing.whole(input_size(size)[::-1])(image)
     class_size = replace(input_size, target=preprocessing.size)(size)
     class_pixels = pixels

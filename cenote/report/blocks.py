@@ -14,6 +14,7 @@ from PIL import Image
 from pydantic import Field
 
 from .. import __version__
+from ..data.images import full_size
 from .sheet import fit
 from .table import CellValue
 
@@ -219,10 +220,11 @@ def picture_blocks(path: Path, title: str, alt: str) -> list[Block]:
 def boxed_photo(
     photo: Image.Image, boxes: Any, caption: str, truth: Any = (), iou: float | None = None
 ) -> PhotoWithBoxes:
-    """Return a photograph for the page; boxes are in its pixels."""
+    """Return a photograph for the page; boxes are in pixels of its file."""
+    width, height = full_size(photo)
 
     def relative(pixel_boxes: Any) -> tuple[Any, ...]:
-        shares = np.asarray(pixel_boxes, np.float64).reshape(-1, 4) / [*photo.size, *photo.size]
+        shares = np.asarray(pixel_boxes, np.float64).reshape(-1, 4) / [width, height, width, height]
         return tuple(tuple(box) for box in shares.round(4).tolist())
 
     return PhotoWithBoxes(picture_of(photo), relative(truth), relative(boxes), caption, iou)

@@ -19,8 +19,8 @@ from ..predict.photos import unique_names
 from ..progress import progress_bar
 from .blocks import PhotoWithBoxes, boxed_photo
 from .discovery import draw_discovered, enlarged, method_title
-from .localization import Gallery
-from .sheet import ENTRIES_PER_SHEET, SheetEntry, contact_sheet, save_picture
+from .localization import PICTURE_SIDE, Gallery
+from .sheet import ENTRIES_PER_SHEET, THUMBNAIL, SheetEntry, contact_sheet, save_picture
 
 FILES = {"coco": "boxes.json", "voc": "Annotations/", "csv": "boxes.csv"}
 MIN_PHOTOS = 12  # on the contact sheet of discovery, for each of several methods
@@ -99,7 +99,11 @@ class LocalizedFiles(BoxFiles):
                         object_pixels += object_masks(part)
                 self.add(writers, prediction, boxes, scores, object_pixels, labels, names[0])
                 if pictures:
-                    photo, title, note = self.dataset.image(i), self.paths[i].name, ", ".join(notes)
+                    photo, title, note = (
+                        self.dataset.image(i, PICTURE_SIDE),
+                        self.paths[i].name,
+                        ", ".join(notes),
+                    )
                     gallery.add(photo, self.names[i], boxes, prediction.map, title, note)
                 self.done += 1
             if not self.done:
@@ -149,7 +153,7 @@ class DiscoveredFiles(BoxFiles):
         self.done += 1
 
     def _draw(self, result: DiscoveryResult) -> None:
-        photo = self.dataset.image(result.position)
+        photo = self.dataset.image(result.position, 2 * THUMBNAIL)
         pictures, name = [], self.paths[result.position].name
         for method, objects in result.objects.items():
             pictures.append(draw_discovered(photo, objects.boxes, objects.masks))

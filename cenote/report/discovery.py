@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from ..data import Dataset
+from ..data.images import full_size
 from ..predict.discovery import METHODS
 from .blocks import Bar, Bars, Block, Boxes, Page, PhotoWithBoxes, Table, TableColumn, boxed_photo
 from .maps import draw_boxes
@@ -42,7 +43,7 @@ def draw_discovered(
         union = enlarged(np.any([np.asarray(mask, bool) for mask in masks], 0), small.size)
         dark = Image.eval(small.convert("L"), lambda v: int(v * 0.45)).convert("RGB")
         small = Image.composite(small, Image.blend(dark, small, 0.15), Image.fromarray(union))
-    return draw_boxes(small, boxes, truth, photo.size)
+    return draw_boxes(small, boxes, truth, full_size(photo))
 
 
 def enlarged(mask: Any, size: tuple[int, int]) -> np.ndarray[Any, Any]:

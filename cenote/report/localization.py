@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from ..data import Dataset
+from ..data.images import full_size
 from .blocks import (
     Bar,
     Bars,
@@ -197,6 +198,9 @@ def _threshold(report: Mapping[str, Any]) -> str:
     return f"threshold {report['threshold']:.2f}, {SOURCES[report['threshold_from']]}"
 
 
+PICTURE_SIDE = 1024  # pixels of the longer side of a picture of one photograph
+
+
 class Gallery:
     """Write pictures of predicted boxes: one per photograph, and contact sheets with the maps."""
 
@@ -206,11 +210,11 @@ class Gallery:
     def add(
         self, photo: Image.Image, name: str, boxes: Any, score_map: Any, title: str, note: str = ""
     ) -> None:
-        """Add a photograph; boxes are in its pixels."""
-        large = fit(photo, min(1024, max(photo.size)))
-        save_picture(draw_boxes(large, boxes, [], photo.size), self.folder / f"{name}.jpg")
+        """Add a photograph; boxes are in pixels of its file."""
+        size, large = full_size(photo), fit(photo, min(PICTURE_SIDE, max(photo.size)))
+        save_picture(draw_boxes(large, boxes, [], size), self.folder / f"{name}.jpg")
         small = fit(photo, THUMBNAIL)
-        pictures = [draw_boxes(small, boxes, [], photo.size), overlay(small, score_map)]
+        pictures = [draw_boxes(small, boxes, [], size), overlay(small, score_map)]
         self.sheets.add(SheetEntry(pictures, title, note))
 
     def save_sheet(self) -> None:

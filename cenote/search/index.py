@@ -19,6 +19,7 @@ from PIL import Image
 from ..data import BadImage, Dataset, LayoutError, open_dataset, read_image
 from ..data.dataset import images_are_files
 from ..data.digests import digest_of, digests
+from ..data.images import full_size
 from ..data.loading import load
 from ..data.sources import open_photographs
 from ..predict.embedding import predict_batches
@@ -216,7 +217,8 @@ class Indexer:
         model, words = self.load_model()
         n, embedded = self.store.description.words_per_image, set[int]()
         dataset = self.dataset.select([i for i, _ in images])
-        loader = load(dataset, ImageInfoTransform(model.transform()), self.batch, self.workers)
+        transform = model.transform(self.store.description.scaled_decoding)
+        loader = load(dataset, ImageInfoTransform(transform), self.batch, self.workers)
         run = Inference(model.embed_images, image_text_device(model))
         batches = predict_batches(
             loader,
@@ -329,12 +331,12 @@ class ImageInfoTransform:
     """Apply a transform and keep what it discards; a class, so that workers can receive it."""
 
     def __init__(self, transform: Transform) -> None:
-        self.transform = transform
+        self.transform, self.min_side = transform, transform.min_side
 
     def __call__(self, image: Image.Image) -> dict[str, object]:
         return {
             "pixels": self.transform(image),
-            "size": torch.tensor(image.size),
+            "size": torch.tensor(full_size(image)),
             "date": torch.tensor(date_taken(image), dtype=torch.double),
             "look": difference_hash(image),
         }
@@ -367,16 +369,16 @@ class EntryImages:
     def __init__(self) -> None:
         self.datasets: dict[str, tuple[Dataset, dict[str, int]]] = {}
 
-    def file(self, path: str | Path) -> Image.Image | None:
+    def file(self, path: str | Path, min_side: int | None = None) -> Image.Image | None:
         """Return None if the file does not exist or is not an image."""
         try:
-            return read_image(path)
+            return read_image(path, min_side=min_side)
         except BadImage:
             return None
 
-    def __call__(self, entry: ImageEntry) -> Image.Image | None:
+    def __call__(self, entry: ImageEntry, min_side: int | None = None) -> Image.Image | None:
         if entry.time:
-            return self.file(entry.path)
+            return self.file(entry.path, min_side)
         if entry.source not in self.datasets:
             dataset = open_dataset(entry.source)
             positions = {dataset[i].image: i for i in range(len(dataset))}

@@ -280,8 +280,10 @@ def _compose_query(
         if image.rows:
             vectors.append(store.vectors(torch.tensor(image.rows[:1])))
         else:
-            pixels = model.transform()(read_image(image.name, content=image.content))[None]
-            vectors.append(model.embed_images(pixels.to(image_text_device(model))).float().cpu())
+            transform = model.transform(store.description.scaled_decoding)
+            photo = read_image(image.name, content=image.content, min_side=transform.min_side)
+            pixels = transform(photo)[None].to(image_text_device(model))
+            vectors.append(model.embed_images(pixels).float().cpu())
     mean, row = None, None
     if vectors:
         mean = unit(torch.cat(vectors).mean(0))

@@ -70,6 +70,7 @@ class IndexDescription:
     dtype: str = "float32"
     words: Mapping[str, Any] = field(default_factory=dict)  # name, digest and n; {}: no word list
     format: int = 1
+    scaled_decoding: bool = False  # of large JPEGs; False in an index of an earlier version
 
     @classmethod
     def create(
@@ -85,7 +86,7 @@ class IndexDescription:
         if words is not None:
             n = min(STORED_WORDS, len(words.words))
             word_info = {"name": word_list, "digest": words.digest, "n": n}
-        return cls(name, model.identity, model.dim, dtype, word_info)
+        return cls(name, model.identity, model.dim, dtype, word_info, scaled_decoding=True)
 
     @property
     def words_per_image(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +174,8 @@ def _run_config(folder: Path, changes: Options) -> RunConfig:
     if changes.get("last_block", block) != block:
         raise ValueError(f"{folder} keeps the last block that it has: leave out --last-block")
     config = update(default_config("fit"), {"model": saved.config})
-    preprocessing = PreprocessingConfig(**asdict(saved.backbone.preprocessing))
+    own = saved.backbone.preprocessing
+    preprocessing = PreprocessingConfig(own.size, own.crop, own.interpolation, own.mean, own.std)
     return replace(config, preprocessing=preprocessing)
 
 

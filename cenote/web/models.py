@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from ..backbones import Features
 from ..data import read_image
+from ..data.images import full_size
 from ..device import default_device
 from ..evaluate.splits import read_run
 from ..metrics.arrays import Array
@@ -235,9 +237,10 @@ def _on_device(model: PooledModel) -> PooledModel:
 
 def _read(model: PooledModel, size: int, content: bytes) -> tuple[Tensor, tuple[int, int]]:
     """Return a photograph (1, 3, size, size), and its width and height."""
-    image = read_image("the photograph", content=content)
-    pixels = model.backbone.preprocessing.whole((size, size))(image)[None]
-    return pixels.to(device_of(model)), image.size
+    preprocessing = replace(model.backbone.preprocessing, scaled_decoding=True)
+    transform = preprocessing.whole((size, size))
+    image = read_image("the photograph", content=content, min_side=transform.min_side)
+    return transform(image)[None].to(device_of(model)), full_size(image)
 
 
 def _compute_features(model: PooledModel, size: int, content: bytes) -> PhotoFeatures:

@@ -55,7 +55,7 @@ class DecodeRequest(WorkerRequest):
         from ..data.images import RAW
 
         try:
-            image = read_image(self.name, self.max_pixels, content)
+            image = read_image(self.name, self.max_pixels, content, MAX_SIDE)
         except BadImage as error:
             status = 413 if error.reason.startswith("too large") else 415
             raise HTTPException(status, str(error)) from None
@@ -142,11 +142,13 @@ def encode_photo(image: Image.Image, content: bytes | None, digest: str, name: s
 
     Where the file is too large for the worker's pipe, models get the shown JPEG instead.
     """
+    from ..data.images import full_size
+
     if content is None:
         buffer = BytesIO()
         image.save(buffer, "PNG", compress_level=1)
         content = buffer.getvalue()
-    width, height = image.size
+    width, height = full_size(image)
     image.thumbnail((MAX_SIDE, MAX_SIDE))
     shown = encode_jpeg(image, 92)
     if len(content) > MAX_FILE_BYTES:

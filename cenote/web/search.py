@@ -68,7 +68,7 @@ class PictureRequest(WorkerRequest):
 
     def run(self, service: WorkerService, content: bytes) -> Any:
         (entry,) = service.index.entries([self.entry])
-        image = service.index.image(entry)
+        image = service.index.image(entry, 2 * self.side)
         image.thumbnail((self.side, self.side))
         return encode_jpeg(image)
 

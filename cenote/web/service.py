@@ -26,7 +26,7 @@ from ..search.methods import DESCRIPTIONS, METHODS
 from ..search.query import ImageInput, Searcher, SearchRequest, choose_method
 from ..search.store import Filter, ImageEntry
 from .models import ServedModels
-from .photos import encode_photo, file_digest
+from .photos import MAX_SIDE, encode_photo, file_digest
 from .schemas import Contents, EntryId, IndexInfo, MethodInfo, Photo, Startup, WorkerRequest
 from .search import ImageSearchRequest, SearchResponse, SearchResult
 from .sources import Sources, strip_directories
@@ -200,8 +200,8 @@ class ServedIndex:
         except (KeyError, ValueError):
             raise HTTPException(404, "the index does not contain this image") from None
 
-    def image(self, entry: ImageEntry) -> Image.Image:
-        image = self.images(entry)
+    def image(self, entry: ImageEntry, min_side: int) -> Image.Image:
+        image = self.images(entry, min_side)
         if image is None:
             raise HTTPException(410, f"{file_name(entry)} was removed, or cannot be read any more")
         return image
@@ -211,7 +211,7 @@ class ServedIndex:
 
         Its digest is not the index's if the file has changed since.
         """
-        image, path = self.image(entry), Path(entry.path)
+        image, path = self.image(entry, MAX_SIDE), Path(entry.path)
         content, digest = None, entry.digest
         if entry.time > 0 and path.suffix.lower() not in RAW:  # a file that has no special decoder
             content = path.read_bytes()

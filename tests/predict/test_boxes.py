@@ -3,11 +3,14 @@
 Oracles: `boxes_at` for the largest contour, flood filling for several objects.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from cenote.data import Record, pack
 from cenote.evaluate.wsol import localize
 from cenote.metrics import boxes_at, prepare_maps
 from cenote.models import save_model
@@ -18,7 +21,9 @@ from cenote.predict.boxes import (
     predict_boxes,
     to_pixels,
 )
+from cenote.predict.input_size import InputSize
 from cenote.predict.maps import MapPredictor
+from cenote.predict.photos import open_photo
 from cenote.predict.thresholds import DEFAULTS, FILE, read_threshold, threshold_for
 from tests.metrics.contours import CLOCKWISE, around, floods
 from tests.synthetic import rectangles
@@ -100,6 +105,28 @@ def test_photographs(several: bool) -> None:
             )
     with pytest.raises(ValueError, match=r"threshold.*\b1\.5\b"):
         threshold_for(model, Path(), 1.5)
+
+
+def test_boxes_of_a_large_jpeg_are_in_its_pixels(tmp_path: Path) -> None:
+    """Decoded at a quarter of its size, and upright: the boxes are those of the whole picture."""
+    pixels = np.full((901, 1200, 3), 30, np.uint8)
+    pixels[100:500, 700:1100] = 220
+    exif = Image.Exif()
+    exif[0x0112] = 8
+    Image.fromarray(pixels).save(tmp_path / "a.jpg", exif=exif)
+    dataset = pack([Record("a.jpg")], tmp_path, "large")
+    model = localizer()
+    (whole,) = predict_boxes(MapPredictor(model, "cam", 64), dataset, 0.4)
+    model.backbone.preprocessing = replace(model.backbone.preprocessing, scaled_decoding=True)
+    predictor = MapPredictor(model, "cam", 64)
+    assert predictor.transform().min_side == 128
+    (scaled,) = predict_boxes(predictor, dataset, 0.4)
+    assert isinstance(whole, BoxPrediction) and isinstance(scaled, BoxPrediction)
+    assert scaled.size == whole.size == (901, 1200)
+    assert scaled.boxes.max() > 300  # a quarter of the long side
+    assert np.abs(scaled.boxes - whole.boxes).max() < 60  # less than a cell of the map
+    photo = open_photo(tmp_path / "a.jpg", "a", model.backbone.preprocessing, InputSize((4, 4), 64))
+    assert photo.size == (901, 1200) and max(photo.picture.size) <= 1024
 
 
 def test_a_kept_threshold(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def check(folder: Path, index: Path) -> None:
     assert known.keys() == readable.keys()
     for path, (i, image) in readable.items():
         row, entry = known[path]
-        vector = model.embed_images(model.transform()(image)[None])  # type: ignore[operator]
+        vector = model.embed_images(model.transform()(image)[None])
         assert torch.allclose(store.vectors(torch.tensor([row])), vector, atol=1e-5)
         (words,) = store.words(torch.tensor([row]))  # type: ignore[misc]
         assert_ranked(words, word_memory().vectors.double() @ vector[0].double())

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from cenote.data import read_folders
+from cenote.data import read_folders, read_image
+from cenote.data.sources import open_photographs
 from cenote.search.index import update_index
 from cenote.search.local_store import LocalStore
 from cenote.search.query import ImageInput, SearchAnswer, SearchRequest, ask
@@ -61,3 +64,38 @@ def test_contents_that_the_index_does_not_know(store: Store, tmp_path: Path) -> 
         answer(store, b"no image")
     with pytest.raises(ValueError):
         answer(store, 999)
+
+
+def large_jpeg(path: Path) -> None:
+    """Save fine stripes, which a fraction of the size does not show, as a JPEG taken sideways."""
+    pixels = np.zeros((640, 1000, 3), np.uint8)
+    pixels[..., 0], pixels[:, ::2, 1] = 200, 255
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pixels).save(path, quality=95, subsampling=0, exif=exif)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_query_is_decoded_as_the_images_of_the_index(tmp_path: Path, scaled: bool) -> None:
+    (tmp_path / "data").mkdir()
+    large_jpeg(tmp_path / "data" / "a.jpg")
+    description = IndexDescription("toy", "toy 1", 6, scaled_decoding=scaled)
+    index = LocalStore.open(tmp_path / "ix", description)
+    model = ColourModel()
+    update_index(index, open_photographs([str(tmp_path / "data")]), model)  # type: ignore[arg-type]
+    (entry,) = index.entries(torch.tensor([0]))
+    assert (entry.width, entry.height) == (640, 1000)
+    transform = model.transform(scaled)
+    image = read_image(entry.path, min_side=transform.min_side)
+    assert (image.width == 640) is not scaled
+    vector = model.embed_images(transform(image)[None])
+    assert torch.allclose(index.vectors(torch.tensor([0])), vector, atol=1e-4)
+    copy = Path(entry.path).read_bytes() + b"\0"  # the same picture in a file with another digest
+    (result,) = answer(index, copy, near_duplicates="show").results
+    assert result.score == pytest.approx(1, abs=1e-4)
+
+
+def test_an_index_of_an_earlier_version_decodes_whole_images() -> None:
+    text = '{"model": "toy", "identity": "toy 1", "dim": 6, "dtype": "float32", "words": {}, "format": 1}'
+    assert not IndexDescription.from_json(text).scaled_decoding
+    assert IndexDescription.create("toy", ColourModel()).scaled_decoding  # type: ignore[arg-type]

@@ -37,6 +37,7 @@ GOOD = {
     "alpha": (saved(Image.new("RGBA", (5, 4), (255, 0, 0, 0)), "PNG"), (5, 4)),
     "CMYK": (saved(Image.new("CMYK", (5, 4)), "JPEG"), (5, 4)),
     "EXIF": (rotated(), (40, 60)),
+    "a fraction": (saved(Image.new("RGB", (4000, 3300)), "JPEG"), (4000, 3300)),
     "animated": (saved(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:]), (5, 4)),
     "large": (saved(Image.new("L", (3200, 100)), "PNG"), (3200, 100)),
     "a line": (saved(Image.new("L", (4000, 3)), "PNG"), (4000, 3)),

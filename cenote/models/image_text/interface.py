@@ -36,8 +36,8 @@ class ImageText(Protocol):
     def dim(self) -> int:
         """Numbers of a vector."""
 
-    def transform(self) -> Transform:
-        """A PIL image -> (3, H, W)."""
+    def transform(self, scaled_decoding: bool = False) -> Transform:
+        """A PIL image -> (3, H, W), for images that are decoded at full size, or at a fraction."""
 
     def embed_images(self, pixels: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, dim)."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...backbones.preprocessing import Transform
+from ...backbones.preprocessing import Transform, scaled_side
 from ...backbones.weights import read_weights, without_retries
 from ...extras import require
 from ...options import suggest
@@ -42,12 +42,11 @@ class OpenClip(nn.Module):
             self.word_dim = self._words.embedding_dim
         self.dim = self.embed_texts(["x"]).shape[1]
 
-    def transform(self) -> Transform:
+    def transform(self, scaled_decoding: bool = False) -> Transform:
         transforms: Any = require("open_clip.transform", extra="clip")
-        transform: Transform = transforms.image_transform_v2(
-            transforms.PreprocessCfg(**self.preprocess), is_train=False
-        )
-        return transform
+        settings = transforms.PreprocessCfg(**self.preprocess)
+        min_side = scaled_side(*settings.input_size[1:]) if scaled_decoding else None
+        return Transform(transforms.image_transform_v2(settings, is_train=False), min_side)
 
     @torch.no_grad()
     def embed_images(self, pixels: Tensor) -> Tensor:

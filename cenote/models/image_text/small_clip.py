@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,9 @@ class SmallClip(nn.Module):
             name, self.image, self.text, self.words.vocabulary, self.image.backbone.preprocessing
         )
 
-    def transform(self) -> Transform:
-        return self.image.backbone.preprocessing.transform()
+    def transform(self, scaled_decoding: bool = False) -> Transform:
+        preprocessing = self.image.backbone.preprocessing
+        return replace(preprocessing, scaled_decoding=scaled_decoding).transform()
 
     @torch.no_grad()
     def embed_images(self, pixels: Tensor) -> Tensor:

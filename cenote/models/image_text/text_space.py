@@ -9,6 +9,7 @@ examples/search/text_space.py measures it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -104,8 +105,8 @@ class TextSpace(nn.Module):
             self.name, self.classifier, self.words, class_texts, top, temperature
         )
 
-    def transform(self) -> Transform:
-        return self.preprocessing.transform()
+    def transform(self, scaled_decoding: bool = False) -> Transform:
+        return replace(self.preprocessing, scaled_decoding=scaled_decoding).transform()
 
     @torch.no_grad()
     def embed_images(self, pixels: Tensor) -> Tensor:

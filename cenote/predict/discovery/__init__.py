@@ -73,7 +73,8 @@ def discover_objects(
                 continue
             if refined and patches.object_map is not None:
                 coarse = prepare_maps(patches.object_map.numpy(), SIDE)
-                fine = refine(coarse, images.image(patches.position), THRESHOLD)
+                photograph = images.image(patches.position, extractor.preprocessing.min_side(SIDE))
+                fine = refine(coarse, photograph, THRESHOLD)
                 patches = patches._replace(object_map=torch.from_numpy(fine))
             try:
                 objects = {m: _in_pixels(METHODS[m].find(patches), patches) for m in methods}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ...backbones import Preprocessing
 from ...data import Dataset
+from ...data.images import full_size
 from ...data.loading import UnreadableImage, load
 from ...models import PooledModel
 from ...models.attention_maps import backbone_of, cls_attention, last_keys
@@ -35,10 +36,15 @@ class PatchTransform:
     input_size: InputSize | None
     map_size: int | None
 
+    @property
+    def min_side(self) -> int | None:
+        sides = [] if self.input_size is None else [self.input_size.max_short_side]
+        return self.preprocessing.min_side(self.map_size or 0, *sides)
+
     def __call__(self, image: Image.Image) -> tuple[Tensor, Tensor]:
         pixels = map_pixels = torch.empty(0)
         if self.input_size is not None:
-            width, height = self.input_size(image.size)
+            width, height = self.input_size(full_size(image))
             pixels = self.preprocessing.whole((height, width))(image)
         if self.map_size is not None:
             map_pixels = self.preprocessing.whole((self.map_size, self.map_size))(image)
