@@ -42,7 +42,8 @@ def run(
         pool: the pooling; by default the one the backbone was trained with.
         model: a saved model, instead of backbone, weights and pool.
         map: kind of map. object is where the objects are: what stands out from the background in
-            these photographs together; its mask and box are above its threshold. auto is object
+            these photographs together, or for fewer than 8 what a saved model has stored; its mask
+            and box are above its threshold. auto is object
             without --model and --pool; with one of them the pool's own map, CLS attention, or the
             class activation map of the predicted class.
         head: index of the map to show if there are several.
@@ -61,7 +62,7 @@ def run(
     use_device(device)
     network, trained = open_model(backbone, weights, pool, model)
     bare = pool is None and model is None
-    predictor = PhotoPredictor(network, map, size, share, batch, head, trained, bare)
+    predictor = PhotoPredictor(network, map, size, share, batch, head, trained, bare, model)
     outcome = attend_photos(predictor, photos, out)
     photographs = f"{outcome.done} photograph{'s' * (outcome.done != 1)}"
     files = f"{out / 'contact_sheet.jpg'}, attention.npz, attention.json, attention.csv"

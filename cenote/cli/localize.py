@@ -66,9 +66,11 @@ def run(
         threshold: of the map, from 0 to 1.
         calibrate: choose the threshold on the validation images of a data set with boxes, and store
             it in RUN.
-        map: kind of map; auto is the calibrated one, or the object map, which is the same for every
-            class: what the photographs have in common, or for fewer than 8 what the last set had.
-            pool is the pool's own map, cam the class activation map of the predicted class.
+        map: kind of map; auto is the calibrated one, or the object map: what the photographs have
+            in common, or for fewer than 8 what the training images or the last set had. It is the
+            same for every class, unless photographs may have several: then it has the object where
+            the class activation map is highest. pool is the pool's own map, cam the class
+            activation map of the predicted class.
         size: side of the square that the model sees, by default what it was trained on; of the
             object map 12/7 of it (384 for 224), which costs 4.5 times as much.
         batch: photographs per batch.
@@ -76,6 +78,7 @@ def run(
     from cenote.data.processes import count_workers
     from cenote.data.sources import open_photographs
     from cenote.device import use_device
+    from cenote.options import check_number
     from cenote.predict.embedding import Loading
     from cenote.predict.maps import MapPredictor
     from cenote.predict.object_map import fit_object_map
@@ -87,6 +90,7 @@ def run(
     readers = count_workers(workers)
     if threshold is not None and calibrate is not None:
         raise ValueError("--threshold and --calibrate exclude each other")
+    check_number("--batch", batch, whole=True, least=1)
     written = [name for kind, name in FILES.items() if kind in format]
     written += ["masks/"] * masks + ["pictures/"] * pictures
     if not written:

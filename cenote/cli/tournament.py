@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from ._options import Device, Workers
-
-if TYPE_CHECKING:
-    from cenote.train.config import OptimizationConfig
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -121,10 +118,10 @@ def run(
         if recipe is not None:
             changes = {"backbone": backbone, "weights": weights, "size": size, "lr": lr or None}
             network = configure("fit", load_recipe(recipe), "", **changes, **given)
-            network = replace(network, train=_with_short_warmup(network.train))
             result = run_end_to_end(open_dataset(data), out, config, recipe, network, resume)
         else:
-            settings = _with_short_warmup(read_fields(PROBE, given, "--"))
+            settings = read_fields(PROBE, given, "--")
+            settings = replace(settings, warmup=min(settings.warmup, settings.epochs / 5))
             config = replace(config, weights=weights, settings=settings)
             config = replace(config, backbone=backbone or config.backbone, rates=lr or config.rates)
             result = run_tournament(open_dataset(data), out, config, resume, measure_speed=True)
@@ -138,8 +135,3 @@ def run(
     print(tournament_table(report))
     print(f"\n{out}: results.json, {', '.join(files)}, model.safetensors")
     print(f"report: {out / 'index.html'}")
-
-
-def _with_short_warmup(settings: OptimizationConfig) -> OptimizationConfig:
-    """Let the warm-up end within a fifth of the epochs."""
-    return replace(settings, warmup=min(settings.warmup, settings.epochs / 5))

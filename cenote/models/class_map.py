@@ -55,5 +55,10 @@ def resolve_map_kind(model: PooledModel, kind: str, size: int) -> str:
 
 
 def depends_on_class(model: PooledModel, kind: str) -> bool:
-    """Whether two classes of one image may have different maps."""
+    """Whether two classes of one image may have different maps.
+
+    An object map is that of a class if images may have several: a class activation map selects.
+    """
+    if kind == "object":
+        return model.multi_label and "cam" in model.map_kinds()
     return kind in ("cam", "gradcam") or (kind == "pool" and judges_each_vector(model))

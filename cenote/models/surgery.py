@@ -60,7 +60,12 @@ def without_last_stride(backbone: Backbone) -> Backbone:
     finer = _with_output_stride(backbone.name, 16, pretrained=False)
     if finer is None:
         return backbone
-    finer.load_state_dict(backbone.state_dict(), strict=False)  # a classifier may be missing
+    try:
+        missing = finer.load_state_dict(backbone.state_dict(), strict=False).missing_keys
+    except RuntimeError:  # created with other options
+        return backbone
+    if len(missing) > 2:  # more than weight and bias of a classifier
+        return backbone
     finer.preprocessing = backbone.preprocessing
     return finer.to(next(backbone.parameters()).device)
 

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -28,9 +30,10 @@ from ..data import Dataset
 from ..data.files import write_atomically
 from ..data.ground_truth import evenly_spaced
 from ..data.loading import load
+from ..metrics.contours import EIGHT
 from ..models import PooledModel
-from ..models.cam import minmax
-from ..models.class_map import ForwardPass
+from ..models.cam import map_of_features, minmax
+from ..models.class_map import ForwardPass, depends_on_class
 from ..models.saving import model_digest
 from ..models.surgery import without_last_stride
 from ..progress import progress_bar
@@ -280,6 +283,14 @@ def fit_object_map(
     return mapper
 
 
+def store_object_map(model: PooledModel, images: Dataset, folder: Path, workers: int = 0) -> None:
+    """Fit the map to the training images of a saved model; without one the model is still good."""
+    try:
+        fit_object_map(model, images, folder=folder, workers=workers)
+    except (ValueError, RuntimeError) as error:  # too few positions, or too little memory
+        log.info("no object map is stored: %s", error)
+
+
 def save_direction(direction: ObjectDirection, folder: Path) -> None:
     """Store a direction beside a model; a shared model may be read-only, which is logged."""
     weight, *numbers = direction
@@ -306,6 +317,26 @@ def read_direction(folder: Path) -> ObjectDirection | None:
     return direction if current else None
 
 
+def object_of_class(object_maps: Tensor, class_maps: Tensor) -> Tensor:
+    """Return (B, H, W): of several objects of a map, the one on which the class map is highest.
+
+    Objects are the connected components above the threshold; the others become zero. `class_maps`
+    (B, h, w) may be coarser.
+    """
+    from scipy import ndimage
+
+    finer = F.interpolate(class_maps[:, None], object_maps.shape[1:], mode="bilinear")[:, 0]
+    selected = []
+    for object_map, class_map in zip(object_maps.cpu(), finer.cpu(), strict=True):
+        objects, count = ndimage.label(object_map > THRESHOLD, EIGHT)
+        if count > 1:
+            peaks = ndimage.maximum(class_map, objects, range(1, count + 1))
+            removed = (objects > 0) & (objects != 1 + np.argmax(peaks))
+            object_map = object_map.masked_fill(torch.from_numpy(removed), 0)
+        selected.append(object_map)
+    return torch.stack(selected).to(object_maps)
+
+
 class ObjectPass(ForwardPass):
     """The classes of images at the size of training, and their object maps."""
 
@@ -316,5 +347,8 @@ class ObjectPass(ForwardPass):
         self.object_maps = mapper.maps(map_images)
 
     def maps(self, classes: Tensor) -> Tensor:
-        """Return (B, H, W), the same for every class."""
-        return self.object_maps
+        """Return (B, H, W), the same for every class unless an image may have several."""
+        if not depends_on_class(self.model, "object"):
+            return self.object_maps
+        class_maps = map_of_features(self.model, self.features, classes, "cam")
+        return object_of_class(self.object_maps, class_maps.float())

@@ -22,7 +22,7 @@ from ..metrics.boxes import Box
 from ..models import PooledModel
 from .distributed import device_of
 from .input_size import InputSize, stride_of, supported_size
-from .object_map import THRESHOLD, ObjectMapper
+from .object_map import MIN_SET, THRESHOLD, ObjectMapper, read_direction
 from .open_model import class_names
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,8 @@ class PhotoPredictor:
     `head` is one of several maps, None their mean. `share` is how much of the map's mass the mask
     and the box contain; those of an object map are above its threshold. `classify=False` predicts
     no classes, for a model that is not trained. `bare` is a backbone without a trained pool: kind
-    "auto" is the object map, where it has enough positions.
+    "auto" is the object map, where it has enough positions. `folder` is that of a saved model,
+    whose stored object map is for few photographs.
     """
 
     model: PooledModel
@@ -90,6 +91,7 @@ class PhotoPredictor:
     head: int | None = None
     classify: bool = True
     bare: bool = False
+    folder: Path | None = None
     object_mapper: ObjectMapper | None = field(init=False, default=None)  # for kind "object"
     input_size: InputSize = field(init=False)
     names: list[str] | None = field(init=False, default=None)  # of the classes
@@ -137,14 +139,18 @@ class PhotoPredictor:
 
     def fit(self, paths: Sequence[Path]) -> tuple[str, ...]:
         """Fit object maps to the photographs they are for; return warnings. Others need no fit."""
-        if self.object_mapper is None:
+        mapper = self.object_mapper
+        if mapper is None:
             return ()
-        records = (Record(str(path)) for path in paths)
-        try:
-            self.object_mapper.fit(pack(records, Path(), "photographs"))
-        except ValueError as error:  # no patch stands out
-            return (str(error),)
-        return self.object_mapper.doubts()
+        if len(paths) < MIN_SET and self.folder is not None:
+            mapper.direction = read_direction(self.folder)
+        if mapper.direction is None:
+            records = (Record(str(path)) for path in paths)
+            try:
+                mapper.fit(pack(records, Path(), "photographs"))
+            except ValueError as error:  # no patch stands out
+                return (str(error),)
+        return mapper.doubts()
 
     def describe(self) -> str:
         """Say which map it is."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ..data.files import write_atomically
 from ..models import PooledModel
+from ..models.class_map import depends_on_class
 from ..models.saving import model_digest
 from .maps import MapPredictor
 from .object_map import THRESHOLD as OBJECT_THRESHOLD
@@ -140,9 +141,11 @@ def threshold_for(
 
 
 def has_object_map(model: PooledModel, size: int | None = None) -> bool:
-    """Whether an object map can stand for the class: one class per image, enough positions."""
+    """Whether a model has enough positions for an object map, and of each class if images have
+    several.
+    """
     try:
         ObjectMapper(model.backbone, size)
     except ValueError:
         return False
-    return not model.multi_label
+    return not model.multi_label or depends_on_class(model, "object")

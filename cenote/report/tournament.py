@@ -117,6 +117,7 @@ class TournamentReport:
     standings: list[CandidateResult]
     seconds: dict[str, float]
     settings: dict[str, Any]
+    metric: str = "accuracy"  # or mAP, of images with several classes; in percent
     recipe: str | None = None  # of networks that were trained end to end; None: a frozen backbone
     # What `cenote.train.tournament.ranking.conclude` adds.
     recommendation: str = ""
@@ -157,7 +158,7 @@ def tournament_columns(report: TournamentReport) -> list[Column[CandidateResult]
         Column("candidate", lambda r: r.name, numeric=False),
         Column("group", lambda r: r.group, numeric=False),
         Column(
-            "accuracy",
+            report.metric,
             lambda r: f"{r.mean:.1f} ± {r.deviation:.1f}" if r.accuracy else None,
             help="percent, mean ± standard deviation over the seeds",
             missing="failed",
@@ -229,13 +230,20 @@ def explanations(report: TournamentReport) -> list[str]:
     """Explain the columns, and how far the numbers can be trusted."""
     best = max((result.mean for result in report.ranked), default=0.0)
     low, high = (100 * end for end in wilson_interval(best / 100, report.images))
+    metric, interval = "Accuracy: percent of", []
+    if report.metric == "mAP":
+        metric = "mAP: mean average precision of the classes, in percent, on"
+    else:
+        interval = [
+            "Other images of the same kind could change each accuracy, for all pools alike: the "
+            f"best, {best:.1f}, is within {low:.1f} and {high:.1f} (95% interval)."
+        ]
     notes = [
-        f"Accuracy: percent of {report.images} {report.judged} images after training on "
+        f"{metric} {report.images} {report.judged} images after training on "
         f"{report.train_images}, mean ± standard deviation over the seeds. "
         f"=: tied with the first (differences up to {report.noise:.1f} are noise). "
         "*: first of its group.",
-        f"Other images of the same kind could change each accuracy, for all pools alike: the best, "
-        f"{best:.1f}, is within {low:.1f} and {high:.1f} (95% interval).",
+        *interval,
     ]
     frozen = report.recipe is None
     if not frozen:
@@ -248,7 +256,7 @@ def explanations(report: TournamentReport) -> list[str]:
         selected = "epoch and learning rate" if frozen else "the epoch"
         notes.append(
             f"Without a test split, these are the validation images that also selected "
-            f"{selected}, so all accuracies are slightly too high."
+            f"{selected}, so all these numbers are slightly too high."
         )
     cost = "params: of the pool; trained: with its head; MFLOPs: multiply-adds of the pool."
     if not frozen:
@@ -315,13 +323,14 @@ def write_tournament(
 
 def accuracy_plot(report: TournamentReport) -> Scatter:
     """Return accuracy against parameters [SimPool Fig. 3], or against gamma."""
-    y_label = f"accuracy on {report.images} {report.judged} images (%)"
+    y_label = f"{report.metric} on {report.images} {report.judged} images (%)"
     note, by_gamma = "Lines are standard deviations over the seeds", report.kind == "gamma"
-    title, x_label = "Accuracy against parameters", "trained parameters (pool and head)"
+    name = "mAP" if report.metric == "mAP" else "Accuracy"
+    title, x_label = f"{name} against parameters", "trained parameters (pool and head)"
     if report.recipe is not None:
         x_label = "parameters of the network"
     if by_gamma:
-        title, x_label = "Accuracy against γ", "exponent γ"
+        title, x_label = f"{name} against γ", "exponent γ"
     else:
         note += "; stars are winners of their groups"
     points, order = [], list(report.groups)  # a group has the same colour in every tournament

@@ -218,6 +218,8 @@ def _start(config: RunConfig, recipe: Recipe | None) -> RunConfig:
 def _complete(config: RunConfig, recipe: Recipe | None, changes: Sections) -> RunConfig:
     """Adapt defaults to what is given: shorter warm-ups, larger batches, losses with proxies."""
     model, train, options = config.model, config.train, config.options
+    if "epochs" in changes["train"] and "warmup" not in changes["train"]:
+        train = replace(train, warmup=min(train.warmup, train.epochs / 5))
     if recipe is None and config.command in ("dino", "moco", "clip"):
         adapted: Options = {"warmup": min(train.warmup, train.epochs / 10)}
         if config.command != "clip":  # the papers' learning rates are for 256 images

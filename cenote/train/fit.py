@@ -15,6 +15,7 @@ from ..evaluate.validators import localization_on_test
 from ..models import PooledModel, save_model
 from ..predict.distributed import processes, rank
 from ..predict.feature_cache import FeatureBatches, FeatureCache
+from ..predict.object_map import store_object_map
 from .augment import build_augmentation
 from .build import (
     build_frozen,
@@ -39,8 +40,12 @@ def fit(
     config: RunConfig,
     cache: FeatureCache | None = None,
     resume: bool = False,
+    object_map: bool = True,
 ) -> FitReport:
-    """Train a model, save the best epoch on validation in `folder`, and test it."""
+    """Train a model, save the best epoch on validation in `folder`, and test it.
+
+    `object_map`: also store the object map of the training images, for boxes of new photographs.
+    """
     resume = can_resume(folder, resume)
     splits = data if isinstance(data, Splits) else split(data, seed=config.train.seed)
     with processes() as device:
@@ -52,6 +57,8 @@ def fit(
         if rank() == 0:
             save_model(model, folder)
             report.write(folder)
+            if object_map:
+                store_object_map(model, splits.train, folder, config.train.readers)
     return report
 
 

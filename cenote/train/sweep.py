@@ -282,7 +282,8 @@ def _run(
     folder, started = search.folder_of(trial.number), time.monotonic()
     try:
         with muted():
-            report = fit(data, folder, config, cache, (folder / CHECKPOINT).exists())
+            resume = (folder / CHECKPOINT).exists()
+            report = fit(data, folder, config, cache, resume, object_map=False)
     except Diverged as failure:
         search.finish(trial, state="failed", why=str(failure).split(", with ")[0])
         logger.info("  failed: %s", failure)

@@ -22,12 +22,13 @@ from ..evaluate.splits import read_run
 from ..metrics.arrays import Array
 from ..metrics.score_maps import quantise
 from ..models import PooledModel, load
-from ..models.cam import minmax
-from ..models.class_map import ForwardPass
+from ..models.cam import map_of_features, minmax
+from ..models.class_map import ForwardPass, depends_on_class
 from ..predict.boxes import MapPrediction, boxes_from_map
 from ..predict.distributed import device_of
 from ..predict.maps import MapPredictor
-from ..predict.object_map import ObjectMapper, read_direction
+from ..predict.object_map import FILE as OBJECT_MAP
+from ..predict.object_map import ObjectMapper, object_of_class, read_direction
 from ..predict.open_model import class_names
 from ..predict.thresholds import FILE, Threshold, threshold_for
 from ..train.tournament.load import finished_passes, load_candidates, read_plan
@@ -74,6 +75,7 @@ class ServedModels:
         self.trained: list[Path] | None = None  # files of the candidates
         self.thresholds: dict[tuple[str, str, bool], Threshold] = {}
         self.mappers: LRUCache[Path, ObjectMapper | None] = LRUCache(MAX_SAVED_MODELS)  # by run
+        self.direction_times: dict[Path, int] = {}  # when the stored directions were written
         # By run, image size, and digest of the photograph.
         self.features: LRUCache[tuple[Path, int, str], PhotoFeatures] = LRUCache(MAX_FEATURES)
         self.object_maps: LRUCache[tuple[Path, int, str], Tensor] = LRUCache(MAX_FEATURES)
@@ -120,15 +122,25 @@ class ServedModels:
         return self.saved[name]
 
     def object_mapper(self, served: ServedModel) -> ObjectMapper | None:
-        """Return the mapper of a run, None if its backbone has too few positions."""
-        if served.run not in self.mappers:
-            direction = read_direction(served.run)
+        """Return the mapper of a run, None if its backbone has too few positions.
+
+        A direction that was stored since is read.
+        """
+        run, file = served.run, served.run / OBJECT_MAP
+        if run not in self.mappers:
+            self.direction_times.pop(run, None)
             try:
-                mapper = ObjectMapper(served.model.backbone, direction=direction)
+                self.mappers[run] = ObjectMapper(served.model.backbone)
             except ValueError:
-                mapper = None
-            self.mappers[served.run] = mapper
-        return self.mappers[served.run]
+                self.mappers[run] = None
+        mapper = self.mappers[run]
+        if mapper is not None and file.is_file():
+            written = file.stat().st_mtime_ns
+            if written != self.direction_times.get(run):
+                mapper.direction = read_direction(run)
+                self.direction_times[run] = written
+                self.object_maps.clear()
+        return mapper
 
     def threshold(self, name: str, kind: str, value: float | None) -> Threshold:
         """Return the threshold as `cenote localize` chooses it.
@@ -138,10 +150,8 @@ class ServedModels:
         served, key = self.get(name), (name, kind, value is None)
         if key not in self.thresholds:
             threshold = threshold_for(served.model, served.folder, value, kind)
-            source, doubts = strip_directories(threshold.source), threshold.doubts
-            if threshold.kind == "object" and (mapper := self.object_mapper(served)):
-                doubts += mapper.doubts()
-            self.thresholds[key] = threshold._replace(source=source, doubts=doubts)
+            source = strip_directories(threshold.source)
+            self.thresholds[key] = threshold._replace(source=source)
         if value is None:
             return self.thresholds[key]
         return self.thresholds[key]._replace(value=value)
@@ -152,7 +162,10 @@ class ServedModels:
         served = self.get(request.model)
         threshold = self.threshold(request.model, request.map, request.threshold)
         mapper = self.object_mapper(served) if threshold.kind == "object" else None
-        size = served.model.backbone.preprocessing.size if mapper else threshold.size
+        size, doubts = threshold.size, threshold.doubts
+        if mapper is not None:
+            size = served.model.backbone.preprocessing.size
+            doubts += mapper.doubts()
         predictor = MapPredictor(served.model, threshold.kind, threshold.size)
         key = served.run, size, request.photo
         if key not in self.features:
@@ -162,10 +175,14 @@ class ServedModels:
         probabilities = torch.ones(1)
         if forward.logits is not None:
             probabilities = served.model.probabilities(forward.logits.float())[0]
+        predicted = probabilities.argmax()[None]
         if mapper is None:
-            raw = forward.maps(probabilities.argmax()[None])[0].float()
+            raw = forward.maps(predicted)[0].float()
         else:
             raw = self._object_map(served, mapper, threshold.size, request.photo, content)
+            if depends_on_class(served.model, "object"):
+                class_map = map_of_features(served.model, photo.features, predicted, "cam")
+                raw = object_of_class(raw[None], class_map.float())[0]
         if not (torch.isfinite(raw).all() and torch.isfinite(probabilities).all()):
             raise ValueError("the features of this photograph are NaN or infinite in this model")
         best = float(probabilities.max())
@@ -188,7 +205,7 @@ class ServedModels:
             scores=_score_map(objects.map),
             threshold=MapThreshold(
                 value=threshold.value,
-                source="; ".join((threshold.source, *threshold.doubts)),
+                source="; ".join((threshold.source, *doubts)),
                 default=threshold.default,
             ),
             boxes=[

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageDraw
 
 from cenote.cli import main
@@ -118,6 +119,7 @@ def test_a_second_run_gives_the_same_and_a_glob_works(
 def test_the_object_map_of_one_photograph(photos: Path, tmp_path: Path) -> None:
     """The box is on the ball, also with a saved model that has another map by default."""
     from cenote.models import create_model, save_model
+    from cenote.predict.object_map import ObjectDirection, save_direction
 
     save_model(create_model("lite0", "simpool", num_classes=2, pretrained=True), tmp_path / "model")
     for options in ([], ["--model", str(tmp_path / "model"), "--map", "object"]):
@@ -126,6 +128,9 @@ def test_the_object_map_of_one_photograph(photos: Path, tmp_path: Path) -> None:
         report = json.loads((out / "attention.json").read_text())
         assert report["map"] == "object" and "by itself" in report["description"]
         assert iou(report["photographs"][0]["box"], [82, 18, 142, 78]) > 0.2
+    save_direction(ObjectDirection(torch.ones(1280), 0.5, images=64), tmp_path / "model")
+    assert main(["attend", str(photos / "ball.jpg"), "-o", str(out), *SMALL, *options]) == 0
+    assert "64 images" in json.loads((out / "attention.json").read_text())["description"]
 
 
 def test_other_maps_have_a_share(photos: Path, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_frozen(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "letter.jpg: " in printed.err
     assert f"{report['test']['accuracy']:.2f}% of 8 " in printed.out
     assert cenote.load(out).class_names == ["blue", "green"]
+    assert (out / "object_map.safetensors").is_file()
     assert run("evaluate", out, photos, "--on", "classify,knn,linear", "--json") == 0
     judged = json.loads(capsys.readouterr().out)
     assert (

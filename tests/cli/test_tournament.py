@@ -64,6 +64,7 @@ def test_a_folder_of_photographs(
     assert all(row["ms"] > 0 and row["backbone_ms"] > 0 for row in report["standings"])
     assert "8.png" in err
     assert cenote.load(run).class_names == ["a", "b"]
+    assert (run / "object_map.safetensors").is_file()
     again = ["tournament", str(folders), "-o", str(run), "--pools", "gap", "simpool", "cls", *vit]
     assert main(again) == 2 and str(run) in capsys.readouterr().err
     assert main([*again, "--resume"]) == 0
@@ -119,6 +120,7 @@ def test_networks_trained_end_to_end(
     assert report["settings"]["warmup"] == pytest.approx(0.2)  # the recipe's is 5
     assert "trained end to end" in out and "frozen" not in out
     assert "frozen" not in (run / "page.json").read_text()
+    assert [path.parent for path in run.rglob("object_map.safetensors")] == [run]
 
 
 @pytest.mark.parametrize(

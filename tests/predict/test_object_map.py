@@ -25,14 +25,16 @@ from cenote.predict.object_map import (
     ObjectMapper,
     PatchStatistics,
     fit_object_map,
+    object_of_class,
     object_seeds,
     read_direction,
     save_direction,
+    store_object_map,
 )
 from cenote.predict.open_model import open_model
 from tests.shared_data import shared_data
 from tests.synthetic import rectangles
-from tests.toy_models import localizer
+from tests.toy_models import localizer, narrow_resnet
 
 GRID = (10, 12)
 
@@ -146,6 +148,18 @@ def test_a_single_image_is_judged_by_itself() -> None:
     assert inside > maps[1][0].mean()
 
 
+def test_the_class_map_selects_one_of_several_objects() -> None:
+    maps = torch.full((3, 8, 8), 0.1)
+    maps[:2, 1:3, 1:3], maps[:, 5:7, 4:7] = 0.9, 0.8
+    class_maps = torch.full((3, 4, 4), -1.0)
+    class_maps[0, 0, 0] = class_maps[1, 3, 3] = class_maps[2, 0, 0] = 2.0
+    first, second, single = object_of_class(maps, class_maps)
+    assert (first[1:3, 1:3] == maps[0, 1:3, 1:3]).all() and (first[5:7, 4:7] == 0).all()
+    assert (second[1:3, 1:3] == 0).all() and (second[5:7, 4:7] == maps[1, 5:7, 4:7]).all()
+    assert first[0, 0] == second[0, 0] == maps[0, 0, 0]
+    assert (single == maps[2]).all()
+
+
 def test_a_map_needs_several_positions() -> None:
     with pytest.raises(ValueError, match="3 x 3"):
         ObjectMapper(create_backbone("resnet18", layers=(1, 1, 1, 1)), 16)
@@ -163,6 +177,8 @@ def test_the_map_without_the_last_stride_is_twice_as_fine() -> None:
     torch.testing.assert_close(every_second, coarse.tokens, rtol=1e-3, atol=1e-4)
     vit = create_backbone("vit_tiny_patch16_224", img_size=32, depth=1)
     assert without_last_stride(vit) is vit
+    for model in (narrow_resnet(), narrow_resnet(channels=(64, 128, 256, 512))):
+        assert without_last_stride(model.backbone) is model.backbone  # of other options than timm's
 
 
 def test_the_direction_is_kept_with_the_model(tmp_path: Path) -> None:
@@ -179,6 +195,17 @@ def test_the_direction_is_kept_with_the_model(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"damaged")
     with pytest.raises(ValueError, match=FILE):
         read_direction(tmp_path)
+
+
+def test_a_map_that_cannot_be_fitted_is_not_stored(tmp_path: Path) -> None:
+    model = localizer()
+    save_model(model, tmp_path)
+    store_object_map(model, rectangles(10), tmp_path)
+    assert read_direction(tmp_path) is not None
+    coarse = narrow_resnet(size=32)
+    save_model(coarse, tmp_path / "coarse")
+    store_object_map(coarse, rectangles(10), tmp_path / "coarse")
+    assert read_direction(tmp_path / "coarse") is None
 
 
 def test_a_direction_of_other_weights_is_not_used(tmp_path: Path) -> None:

@@ -151,10 +151,10 @@ def test_killed_and_resumed_it_ends_the_same(
 def test_a_network_that_diverges(
     tmp_path: Path, network: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fit_or_diverge(data: Any, folder: Path, config: RunConfig, resume: bool) -> Any:
+    def fit_or_diverge(data: Any, folder: Path, config: RunConfig, **options: Any) -> Any:
         if config.model.pool == "simpool":
             raise Diverged("the loss is nan in epoch 1, step 2, with a.png; try a smaller --lr")
-        return fit(data, folder, config, resume=resume)
+        return fit(data, folder, config, **options)
 
     monkeypatch.setattr(end_to_end, "fit", fit_or_diverge)
     report = run(tmp_path, replace(network, train=replace(network.train, epochs=1)), seeds=1)

@@ -231,6 +231,13 @@ def test_options_override_the_recipe() -> None:
         configure("fit", recipe, settings={"epoch": 7})
 
 
+def test_the_warm_up_of_fewer_epochs_is_shorter() -> None:
+    recipe = load_recipe("simpool/resnet18-supervised")
+    assert configure("fit", recipe).train.warmup == 5
+    assert configure("fit", recipe, epochs=2).train.warmup == pytest.approx(0.4)
+    assert configure("fit", recipe, epochs=2, settings={"warmup": 1.5}).train.warmup == 1.5
+
+
 def test_an_option_adds_to_the_recipe_or_is_refused() -> None:
     config = configure(
         "fit", load_recipe("simpool/vit-small-supervised"), pool_options={"heads": 2}

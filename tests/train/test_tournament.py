@@ -142,6 +142,8 @@ def test_the_backbone_runs_once(
         return forward(self, images)
 
     monkeypatch.setattr(Backbone, "forward", counted)
+    stored = "cenote.train.tournament.run.store_object_map"
+    monkeypatch.setattr(stored, lambda *arguments: None)
     data = open_dataset("world/tiny")
     run_tournament(data, tmp_path / "one", config(weights, "gap", "simpool", "gem"))
     assert seen == 96 + 18  # all images as they are classified, those with boxes also uncropped
@@ -461,6 +463,12 @@ def test_of_tied_pools_the_best_map_is_recommended() -> None:
     report = conclusion(small, large)
     assert report.recommended == "small"
     assert "41.0" in report.recommendation and "50.0" in report.recommendation
+
+
+def test_one_seed_names_the_model_that_is_saved() -> None:
+    report = conclusion(result("small", 80.0), result("large", 80.05), images=1000)
+    assert report.recommended == "small"
+    assert "large is ahead" in report.recommendation and "small" in report.recommendation
 
 
 def test_a_set_that_is_too_easy() -> None:

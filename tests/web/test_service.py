@@ -212,8 +212,7 @@ def test_the_default_is_the_object_map(
     assert alone.map.kind == "object" and "by itself" in alone.map.description
     dataset = open_dataset(demo / "world")
     save_direction(ObjectMapper(models.get("gap").model.backbone).fit(dataset), run)
-    models = ServedModels(Sources(tournaments=[run]))
-    first = models.look(look(content, "gap"), content)
+    first = models.look(look(content, "gap"), content)  # by the models that are already open
     assert first.map.kind == "object" and f"{len(dataset)} images" in first.map.description
     monkeypatch.setattr(ObjectMapper, "maps", None)  # not called again
     others = [look(content, "gap", threshold=0.5), look(content, "cls"), look(content, "gap")]
@@ -223,7 +222,7 @@ def test_the_default_is_the_object_map(
         assert response.threshold.value == (request.threshold or first.threshold.value)
 
 
-def test_a_calibrated_model_and_one_of_several_classes_keep_their_map(
+def test_the_maps_of_a_calibrated_model_and_of_one_of_several_classes(
     demo: Path, tmp_path: Path, photos: dict[str, bytes]
 ) -> None:
     shutil.copytree(demo / "run", tmp_path / "calibrated")
@@ -233,8 +232,8 @@ def test_a_calibrated_model_and_one_of_several_classes_keep_their_map(
     model.multi_label = True
     save_model(model, tmp_path / "several")
     models = ServedModels(Sources(models=[tmp_path / "calibrated", tmp_path / "several"]))
-    for name in ("calibrated", "several"):
-        assert models.look(look(photos["wide"], name), photos["wide"]).map.kind == "cam"
+    for name, kind in (("calibrated", "cam"), ("several", "object")):
+        assert models.look(look(photos["wide"], name), photos["wide"]).map.kind == kind
         response = models.look(look(photos["wide"], name, map="object"), photos["wide"])
         assert response.map.kind == "object"
 

@@ -29,6 +29,7 @@ from ...models.saving import CONFIG, WEIGHTS
 from ...models.surgery import create_finer_backbone
 from ...predict.distributed import gathered, processes, rank
 from ...predict.maps import MapPredictor
+from ...predict.object_map import store_object_map
 from ...report.tournament import MAP_NAMES, CandidateResult, TournamentReport
 from ..build import build_model
 from ..checkpoint import NAME as CHECKPOINT
@@ -71,7 +72,7 @@ def run_end_to_end(
     if network.task == "head" or network.model.freeze:
         raise ValueError(f"{recipe} does not train the backbone: leave out --recipe")
     resume = can_resume(folder, resume)
-    refuse_several_classes(data, "a tournament")
+    refuse_several_classes(data, "a tournament of whole networks")
     splits = split(data, seed=network.train.seed)
     test, classes = splits.val if splits.test is None else splits.test, splits.train.classes
     boxed = with_boxes(test, config.boxes)
@@ -121,7 +122,9 @@ def run_end_to_end(
                 images = torch.rand(16, 3, shape.side, shape.side, device=device)
                 calls = partial(_calls, runs, images)
                 add_speed(report.ranked, folder / SPEED, len(images), calls)
-                save_model(load(runs[report.recommended]), folder)
+                model = load(runs[report.recommended]).to(device)
+                save_model(model, folder)
+                store_object_map(model, splits.train, folder, network.train.readers)
             write_results(folder, report.to_json())
         return TournamentResult(report, photos, maps)
 
@@ -240,7 +243,7 @@ class NetworkTrainer:
         config, run = replace(config, train=replace(config.train, seed=seed)), folder / FIT
         maps: Maps = {}
         try:
-            report = fit(self.splits, run, config, resume=run.is_dir())
+            report = fit(self.splits, run, config, resume=run.is_dir(), object_map=False)
         except Diverged as failure:
             result = SeedResult(failed=str(failure).split(", with ")[0])
         except Stopped as stop:

@@ -50,6 +50,7 @@ def load_candidates(folder: Path) -> dict[str, PooledModel]:
         if name in finished:
             head = load_head(passes, by_name[name], frozen)
             models[name] = frozen.create_model(head, class_names).eval()
+            models[name].multi_label = saved is not None and saved.multi_label
     return models
 
 

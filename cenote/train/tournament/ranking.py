@@ -99,10 +99,11 @@ def recommendation(results: Results, images: int, box_images: int = 0, frozen: b
     about_cls = _about_cls(best, results) if frozen else ""
     seeds = min(len(result.accuracy) for result in tied)
     if seeds < 2:
-        return (
-            f"{best.name} is ahead with {best.mean:.1f}, but one seed decides nothing: "
-            "run with --seeds 3 or more."
-        )
+        ahead = f"{best.name} is ahead with {best.mean:.1f}"
+        if choice is not best:
+            advantage = _advantage(choice, tied, box_images)
+            ahead += f", tied with {choice.name}, which is saved because {advantage}"
+        return f"{ahead}, but one seed decides nothing: run with --seeds 3 or more."
     finished = [result for result in rank(results) if result.accuracy]
     if len(finished) == 1:
         return (
@@ -147,7 +148,7 @@ def _too_easy(results: Results, images: int) -> str:
         return ""
     return (
         f"This set is too easy to tell the pools apart: {len(tied)} of {len(finished)} are tied "
-        f"with the first, which has {tied[0].mean:.1f}% right."
+        f"with the first, which has {tied[0].mean:.1f}%."
     )
 
 

@@ -17,12 +17,13 @@ import torch
 from ...backbones import create_backbone
 from ...data import Dataset
 from ...data.files import write_atomically
-from ...data.ground_truth import with_boxes
-from ...data.splits import refuse_several_classes, split
+from ...data.ground_truth import one_class_each, with_boxes
+from ...data.splits import split
 from ...models import save_model
 from ...models.frozen import FrozenBackbone
 from ...predict.distributed import processes, rank
 from ...predict.feature_cache import weights_digest
+from ...predict.object_map import store_object_map
 from ...predict.timing import best_times
 from ...report.tournament import CandidateMaps, CandidateResult, TournamentReport
 from ..config import PROBE, RESUMABLE_CHANGES, OptimizationConfig
@@ -97,7 +98,6 @@ def run_tournament(
     """Train and rank all candidates; save the recommended model and results.json in `folder`."""
     resume = can_resume(folder, resume)
     settings = config.settings
-    refuse_several_classes(data, "a tournament")
     splits = split(data, seed=settings.seed)
     with processes() as device:
         started = time.monotonic()
@@ -111,7 +111,7 @@ def run_tournament(
         strict = bool(config.pools or config.gammas)
         candidates = usable_candidates(candidates, frozen.backbone.dim, grid, strict)
         write_plan(folder / PLAN, _plan(config, frozen, candidates, features), config.seeds, resume)
-        test = splits.val if splits.test is None else splits.test
+        test = one_class_each(splits.val if splits.test is None else splits.test)
         boxed = with_boxes(test, config.boxes)
         box_scorer = None
         if len(boxed):
@@ -136,7 +136,10 @@ def run_tournament(
                     add_speed(report.ranked, folder / SPEED, images, calls)
                 passes = sorted((folder / f"seed-{settings.seed}").glob("heat-*"))
                 head = load_head(passes, by_name[report.recommended], frozen)
-                save_model(frozen.create_model(head.to(device), classes), folder)
+                model = frozen.create_model(head.to(device), classes)
+                model.multi_label = data.multi_label
+                save_model(model, folder)
+                store_object_map(model, splits.train, folder, settings.readers)
             write_results(folder, report.to_json())
         return TournamentResult(report, photos.dataset, maps)
 
@@ -297,6 +300,7 @@ def _create_report(
         backbone=config.backbone,
         kind=config.kind,
         classes=trainer.classes,
+        metric=trainer.metric,
         judged=features.evaluated_split,
         images=len(features.evaluated),
         train_images=len(features.train),

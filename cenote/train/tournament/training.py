@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ...data.files import write_atomically
@@ -33,6 +32,7 @@ from ..log import Stopped, write_results
 from ..optimizer import pool_matrices
 from ..state import TrainState, active_states
 from ..tasks.probe import LearningRates, Probe
+from ..tasks.supervised import metric_and_loss
 from .candidates import Candidate
 from .maps import BoxScorer, MapScore, UncroppedFeatures
 
@@ -74,6 +74,11 @@ class CandidateTrainer:
     photos: UncroppedFeatures | None = None  # if given, maps on them and all heads are saved
     only_select_lr: bool = False  # do not evaluate on the test split
 
+    @property
+    def metric(self) -> str:
+        """What `accuracy` is: the mAP if images have several classes."""
+        return metric_and_loss(self.features.train.dataset.multi_label)[0]
+
     def number_of_parameters(self, candidate: Candidate) -> int:
         head = candidate.create_head(self.frozen, self.classes)
         return sum(p.numel() for p in head.parameters())
@@ -86,9 +91,11 @@ class CandidateTrainer:
     def knn(self, candidate: Candidate) -> float | None:
         """Return the accuracy of nearest neighbours in percent, if the pool has no weights.
 
-        An exponent has its first value.
+        An exponent has its first value. Images with several classes have no such accuracy.
         """
         head = candidate.create_head(self.frozen, self.classes).to(self.device).eval()
+        if self.features.train.dataset.multi_label:
+            return None
         if head.pool is not None and any(p.ndim for p in head.pool.parameters()):
             return None
 
@@ -114,9 +121,10 @@ class CandidateTrainer:
         features = self.features.train.features(positions).to(self.device)
         labels = self.features.train.labels[list(positions)].to(self.device)
         state = TrainState(candidate.name, head.train(), self.settings)
+        criterion = metric_and_loss(self.features.train.dataset.multi_label)[1]
 
         def step() -> None:
-            F.cross_entropy(head(features), labels).backward()
+            criterion(head(features), labels).backward()
             state.step(0.0, None, lambda module: None)
 
         return best_times({"": step}, 1)[""]
@@ -202,7 +210,7 @@ class CandidateTrainer:
         if not heads:
             return {}
         batches = FeatureBatches(self.features.evaluated, 256)
-        values = probe.accuracies(list(heads.values()), batches)
+        values = probe.scores(list(heads.values()), batches)
         return dict(zip(heads, values, strict=True))
 
     def _maps(self, heads: dict[str, PooledHead]) -> Maps:

@@ -18,7 +18,7 @@ export function plot({ standings, recommended, recipe }) {
     svg("line", { class: "tick", x1: LEFT, x2: END, y1: FLOOR, y2: FLOOR }),
     svg("text", { class: "axis", x: (LEFT + END) / 2, y: HEIGHT - 8, "text-anchor": "middle" },
       recipe ? "parameters of the network" : "trained parameters, pool and head"),
-    svg("text", { class: "axis", x: LEFT, y: 14 }, "accuracy, percent"));
+    svg("text", { class: "axis", x: LEFT, y: 14 }, "percent"));
 
   const dots = rows.map((row) => ({ row, x: across(row.trained), y: up(row.mean) }));
   const taken = dots.map(({ x, y }) => [x - 6, y - 6, x + 6, y + 6]);

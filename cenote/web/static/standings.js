@@ -2,6 +2,7 @@
 // The columns of a finished tournament are declared in cenote/report/tournament.py.
 import { el } from "./dom.js";
 
+const isScore = ({ name }) => name === "accuracy" || name === "mAP";
 const known = (value) => value !== null && value !== undefined;
 
 // While it trains, and for reports of older versions: columns as in a report.
@@ -47,7 +48,7 @@ export function standings(target) {
   let [columns, rows, best, heads] = [[], [], null, ""];
 
   function order() {
-    const column = columns.find(({ name }) => name === sorted.name) ?? columns[0];
+    const column = columns.find(({ name }) => name === sorted.name) ?? columns.find(isScore);
     const sign = sorted.down ? -1 : 1;
     const compare = (a, b) => sign * (column.numeric ? a - b : a.localeCompare(b));
     return [...rows].sort((a, b) => {
@@ -85,9 +86,9 @@ export function standings(target) {
 
   function cell(column, row) {
     const { text } = column.cell(row);
-    const isAccuracy = column.name === "accuracy";
-    const properties = { class: column.numeric ? "number" : "", title: isAccuracy ? row.failed ?? undefined : undefined };
-    return el("td", properties, isAccuracy && known(row.mean) ? accuracy(row, text) : text);
+    const scored = isScore(column);
+    const properties = { class: column.numeric ? "number" : "", title: scored ? row.failed ?? undefined : undefined };
+    return el("td", properties, scored && known(row.mean) ? accuracy(row, text) : text);
   }
 
   return {
