@@ -1,10 +1,9 @@
 """SimPool compared with GAP, CLS and the best pools of [SimPool Table 2], for two cores: docs/results.md.
 
-    python examples/evidence/run.py OUT [--pacs FOLDER] [--pets FOLDER] [--seeds 3]
+    python examples/evidence/run.py OUT [--pacs FOLDER] [--seeds 3]
 
 Every run is a `cenote fit`, evaluated as by `cenote evaluate --on classify,localize,background`. An
-interrupted command resumes. Without the folders of PACS and Oxford-IIIT Pets only the synthetic data
-set is used.
+interrupted command resumes. Without the folder of PACS only the synthetic data set is used.
 """
 
 from __future__ import annotations
@@ -61,34 +60,26 @@ class Experiment(NamedTuple):
 
     name: str
     data: Path
-    recipe: str | None  # None: a frozen lite0
+    recipe: str
     pools: tuple[str, ...] = POOLS
 
     def config(self, pool: str, seed: int) -> RunConfig:
-        if self.recipe is None:
-            return configure("fit", pool=pool, freeze=True, lr=(1e-3, 1e-2), seed=seed, epochs=10)
         return configure("fit", load_recipe(HERE / self.recipe), pool=pool, seed=seed)
 
 
-def experiments(
-    world: Path, pacs: Path | None, pets: Path | None, slow: bool
-) -> Iterator[Experiment]:
+def experiments(world: Path, pacs: Path | None) -> Iterator[Experiment]:
     yield Experiment("the world, ResNet from scratch", world, "resnet.yaml")
     yield Experiment("the world, ViT from scratch", world, "vit.yaml")
     if pacs is not None:
         pools = ("gap", "cls", "simpool")  # within the hour
         yield Experiment("PACS, ResNet from scratch", pacs, "resnet.yaml", pools)
         yield Experiment("PACS, ViT from scratch", pacs, "vit.yaml", pools)
-    fast_pools = tuple(pool for pool in POOLS if pool != "slot")
-    yield Experiment("the world, frozen lite0", world, None, POOLS if slow else fast_pools)
-    if pets is not None:
-        yield Experiment("Pets, frozen lite0", pets, None, fast_pools)
 
 
 def run_once(experiment: Experiment, out: Path, pool: str, seed: int) -> dict[str, float]:
     """Train and evaluate once, or read the results."""
     folder = out / experiment.name.replace(", ", "-").replace(" ", "-") / f"{pool}-{seed}"
-    path = folder / "judged.json"
+    path = folder / "scores.json"
     if not path.is_file():
         keep_memory()
         torch.set_num_threads(1)  # one core per run
@@ -156,19 +147,15 @@ def main() -> None:
     )
     parser.add_argument("out", type=Path)
     parser.add_argument("--pacs", type=Path, help="a folder that cenote data opens")
-    parser.add_argument("--pets", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
-    parser.add_argument(
-        "--slow", action="store_true", help="also Slot over frozen lite0: ten minutes a run"
-    )
     args = parser.parse_args()
     world = args.out / "world"
     write_world(World.preset("small", **WORLD), world)
     started = time.monotonic()
     runs = [
         (experiment, pool, seed)
-        for experiment in experiments(world, args.pacs, args.pets, args.slow)
+        for experiment in experiments(world, args.pacs)
         for pool in experiment.pools
         for seed in range(args.seeds)
         if pool != "cls" or experiment.recipe == "vit.yaml"
