@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -13,6 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..device import default_device
+
+# For a process that has more to do than the others. torchrun ends all when one fails.
+LONGEST_WAIT = timedelta(hours=6)
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -30,7 +34,7 @@ def processes() -> Iterator[torch.device]:
         # Counts are on the CPU.
         backend = f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
     if joins:
-        dist.init_process_group(backend)
+        dist.init_process_group(backend, timeout=LONGEST_WAIT)
     try:
         yield device
     finally:

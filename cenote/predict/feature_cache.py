@@ -30,7 +30,7 @@ from ..data.digests import DIGEST_BYTES, digest_of, digests
 from ..data.files import write_atomically
 from ..data.loading import load
 from ..data.samplers import SeededBatchSampler
-from .distributed import device_of, rank, world
+from .distributed import device_of, gathered, rank, world
 from .inference import Inference
 
 log = logging.getLogger(__name__)
@@ -147,23 +147,42 @@ class FeatureCache:
     ) -> tuple[npt.NDArray[np.int64], list[str]]:
         """Compute the rows that are missing with `forward`: images -> (B, vectors, dim).
 
-        Returns the row of each image, -1 if it is unreadable, and the error messages.
+        Under torchrun each process computes its share. Returns the row of each image, -1 if it is
+        unreadable, and the error messages, both on every process.
         """
-        names = digests(dataset, self.folder / "files.sqlite")
-        bad = [f"{dataset.path(i)}: no such file" for i, name in enumerate(names) if name is None]
-        rows = store.find(names)
-        missing = [i for i, name in enumerate(names) if name is not None and rows[i] < 0]
-        check_space(store, len(missing))
-        done = 0
-        for loaded in load(dataset.select(missing), transform, batch, workers):
-            bad += [message for _, message in loaded.bad]
-            if len(loaded.indices):
-                appended = [names[missing[i]] or b"" for i in loaded.indices.tolist()]
-                store.append(appended, forward(loaded.images).float().cpu().numpy())
-            done += len(loaded.indices) + len(loaded.bad)
-            if progress:
-                progress(done, len(missing))
-        return store.find(names), bad
+        names = self._digests(dataset)
+        bad = {i: f"{dataset.path(i)}: no such file" for i, name in enumerate(names) if not name}
+        while True:
+            store.refresh()
+            rows = store.find(names)
+            missing = [i for i in np.flatnonzero(rows < 0).tolist() if i not in bad]
+            of_process = gathered(missing)
+            if not any(of_process):
+                return rows, [bad[i] for i in sorted(bad)]
+            check_space(store, len(missing))
+            # Processes on machines with a cache of their own miss other images after one round.
+            sharing = [k for k, other in enumerate(of_process) if other == missing]
+            share = missing[sharing.index(rank()) :: len(sharing)]
+            if world() > 1:
+                counts = rank(), world(), len(share), len(missing)
+                log.info("process %d of %d extracts %d of %d images", *counts)
+            done = 0
+            for loaded in load(dataset.select(share), transform, batch, workers):
+                bad |= {share[i]: message for i, message in loaded.bad}
+                if len(loaded.indices):
+                    appended = [names[share[i]] or b"" for i in loaded.indices.tolist()]
+                    store.append(appended, forward(loaded.images).float().cpu().numpy())
+                done += len(loaded.indices) + len(loaded.bad)
+                if progress:
+                    progress(done, len(share))
+            for other in gathered(bad):
+                bad |= other
+
+    def _digests(self, dataset: Dataset) -> list[bytes | None]:
+        """Return the digest of each image; every process reads its share of the files."""
+        share = dataset.select(range(rank(), len(dataset), world()))
+        shares = gathered(digests(share, self.folder / "files.sqlite"))
+        return [shares[i % world()][i // world()] for i in range(len(dataset))]
 
     def stores(self) -> list[dict[str, Any]]:
         """List settings, rows, bytes and time of last use of each store, the latest first."""

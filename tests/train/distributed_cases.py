@@ -1,7 +1,7 @@
 """Small trainings that one process and two processes must end alike.
 
 test_distributed.py calls them in the test process, and all of them together in one pair of processes:
-python -m torch.distributed.run --nproc-per-node=2 -m tests.train.distributed_cases FOLDER
+python -m torch.distributed.run --nproc-per-node=2 -m tests.train.distributed_cases FOLDER CASE...
 
 All of them train with SGD: a step of Adam is as large for a gradient that is nothing but rounding (a key's bias before
 a softmax) as for any other, so its weights may not be compared. No model computes statistics of its batch. Where the
@@ -12,14 +12,19 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
+from cenote.backbones import create_backbone
 from cenote.cli import main as cenote
+from cenote.data import open_dataset
 from cenote.data.transforms import train_transform
 from cenote.evaluate.validators import LocalizationValidator
 from cenote.models import create_model, save_model
 from cenote.predict.distributed import processes, rank
+from cenote.predict.feature_cache import FeatureCache, cached_features
 from cenote.train.clip import train_clip
 from cenote.train.config import OptimizationConfig
 from cenote.train.configure import configure
@@ -110,6 +115,31 @@ def located(folder: Path) -> None:
             (folder / "scores.json").write_text(json.dumps(scores))
 
 
+def extraction(folder: Path, fails: bool = False) -> None:
+    """In a cache that the processes share, then in caches of their own."""
+    torch.manual_seed(0)
+    backbone, images = create_backbone("test_vit"), list[int]()
+
+    def count(_: Any, inputs: tuple[Tensor]) -> None:
+        images.append(len(inputs[0]))
+        if fails and rank() == 1 and sum(images) > 1:
+            raise ValueError("this process fails")
+
+    backbone.register_forward_pre_hook(count)
+    with processes():
+        for name, cache in (("shared", "cache"), ("own", f"cache-{rank()}")):
+            images.clear()
+            dataset = open_dataset(folder.parent / "photos")
+            features = cached_features(backbone, dataset, cache=FeatureCache(folder / cache))
+            # The first image is empty: its features have the layout of all.
+            result = {"images": sum(images[1:]), "rows": len(features), "bad": features.bad}
+            (folder / f"{name}-{rank()}.json").write_text(json.dumps(result))
+
+
+def failing_extraction(folder: Path) -> None:
+    extraction(folder, fails=True)
+
+
 def tournament(folder: Path) -> None:
     weights = folder.parent / "test_vit.pt"
     options = [
@@ -145,6 +175,7 @@ CASES: dict[str, Callable[[Path], None]] = {
     case.__name__: case
     for case in (
         supervised, supervised_in_parts, dino, metric, metric_short_epochs, metric_early_end, clip, located, tournament,
+        extraction, failing_extraction,
     )
 }  # fmt: skip
 
@@ -160,5 +191,5 @@ def train(name: str, folder: Path) -> Path:
 
 if __name__ == "__main__":
     with processes():
-        for case_name in CASES:
+        for case_name in sys.argv[2:]:
             train(case_name, Path(sys.argv[1]))

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 import timm
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
-from .distributed_cases import train
+from .distributed_cases import CASES, train
 
 ROOT = Path(__file__).parents[2]
 RTOL, ATOL = (
@@ -29,23 +30,37 @@ class Pair(NamedTuple):
     printed: str
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """Run all cases in one pair of processes, as a user starts them."""
-    folder = tmp_path_factory.mktemp("two")
-    torch.manual_seed(0)
-    torch.save(timm.create_model("test_vit").state_dict(), folder / "test_vit.pt")
+def run_pair(folder: Path, *cases: str) -> subprocess.CompletedProcess[str]:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*torchrun, "-m", "tests.train.distributed_cases", str(folder)]
+    command = [*torchrun, "-m", "tests.train.distributed_cases", str(folder), *cases]
     env = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
         "CENOTE_CACHE": str(folder / "cache"),
     }
-    process = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
+    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=500)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Run all cases in one pair of processes, as a user starts them."""
+    folder = tmp_path_factory.mktemp("two")
+    torch.manual_seed(0)
+    torch.save(timm.create_model("test_vit").state_dict(), folder / "test_vit.pt")
+    write_photos(folder / "photos")
+    process = run_pair(folder, *(name for name in CASES if name != "failing_extraction"))
     assert process.returncode == 0, process.stderr[-4000:]
     return Pair(folder, process.stdout)
+
+
+def write_photos(folder: Path) -> None:
+    """Write nine photographs and two damaged files."""
+    folder.mkdir()
+    for i in range(9):
+        Image.new("RGB", (32, 32), (20 * i, 0, 0)).save(folder / f"{i}.png")
+    for name in ("4-damaged.png", "damaged.png"):
+        (folder / name).write_bytes(name.encode())
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
@@ -127,3 +142,32 @@ def test_a_tournament_of_two_processes_judges_every_image_once(pair: Pair) -> No
         assert right == pytest.approx(round(right), abs=1e-6) and row["boxes"]
     assert (folder / "model.safetensors").is_file()
     assert pair.printed.count("results.json") == 1  # one of them speaks
+
+
+def test_two_processes_extract_each_image_once(pair: Pair, tmp_path: Path) -> None:
+    """In a cache that they share; with caches of their own each extracts all images."""
+    write_photos(tmp_path / "photos")
+    folders = train("extraction", tmp_path), pair.folder / "extraction"
+    alone, first, second, *own = (
+        json.loads((folder / f"{name}-{rank}.json").read_text())
+        for folder, name, rank in (
+            (folders[0], "shared", 0),
+            *((folders[1], name, rank) for name in ("shared", "own") for rank in (0, 1)),
+        )
+    )
+    assert alone["images"] == first["images"] + second["images"] == 9
+    assert abs(first["images"] - second["images"]) <= 2  # six files or five, damaged ones included
+    assert [share["images"] for share in own] == [9, 9]
+    for share in (alone, first, second, *own):
+        assert share["rows"] == 9
+        assert [message.split(":")[0].rpartition("/")[2] for message in share["bad"]] == [
+            "4-damaged.png",
+            "damaged.png",
+        ]
+
+
+def test_a_process_that_fails_ends_the_other(tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos")
+    process = run_pair(tmp_path, "failing_extraction")
+    assert process.returncode != 0 and "this process fails" in process.stderr
+    assert not list(tmp_path.glob("failing_extraction/*.json"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -30,13 +29,16 @@ class UncroppedFeatures:
 
     def __init__(self, frozen: FrozenBackbone, dataset: Dataset, workers: int = 0) -> None:
         self.frozen, self.device = frozen, next(frozen.backbone.parameters()).device
-        own = frozen.backbone.preprocessing
-        larger = replace(own, size=MAP_SCALE * own.size)
-        extract = partial(cached_features, frozen.backbone, dataset, view="whole", workers=workers)
+        backbone, size = frozen.backbone, MAP_SCALE * frozen.backbone.preprocessing.size
         try:
-            self.cached, self.preprocessing = extract(larger), larger
-        except ValueError:  # the backbone takes its own size only
-            self.cached, self.preprocessing = extract(own), own
+            with torch.inference_mode():
+                backbone(torch.zeros(1, 3, size, size, device=self.device))
+        except ValueError:  # it takes its own size only
+            size = backbone.preprocessing.size
+        self.preprocessing = replace(backbone.preprocessing, size=size)
+        self.cached = cached_features(
+            backbone, dataset, self.preprocessing, view="whole", workers=workers
+        )
         self.dataset, self.workers = self.cached.dataset, workers
         self._cls_maps: Tensor | None = None
 
