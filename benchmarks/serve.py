@@ -1,4 +1,4 @@
-"""Measure the web page under load: `python benchmarks/serve.py [--requests 96] [--clients 1 8 64]`.
+"""Measure the web page under load: `python benchmarks/serve.py [--clients 1 8 64] [--workers 1]`.
 
 Starts `cenote serve` with lite0 and SimPool and an index of a small synthetic data set (text-space).
 Each client sends one request after the other; no request is sent twice:
@@ -9,9 +9,9 @@ large     the same with one photograph of 48 megapixels and 20 MB: should take a
 search    a text, or an image of the index with a text (WeiCom)
 
 p50 and p99 are milliseconds per request, waiting included: with c clients and one worker expect about
-c times the time of one client, or less where looks are computed in batches; compare "per second".
+c times the time of one client; compare "per second".
 `wait` counts 503 responses, after which a client waits and tries again; `errors` must be 0. Memory is
-that of server and worker after the table and after two more rounds of the same requests; it is flat
+that of server and workers after the table and after two more rounds of the same requests; it is flat
 if the last round adds less than 5%. The clients run on the same cores. About four minutes on two
 cores.
 """
@@ -155,7 +155,13 @@ class Requests:
         )
 
 
-async def measure(address: str, requests: int, levels: Sequence[int]) -> bool:
+def memory_mb(server: int) -> float:
+    """Return the memory of a process and its children."""
+    command = ["ps", "-o", "rss=", "-p", str(server), "--ppid", str(server)]
+    return sum(map(int, subprocess.check_output(command, text=True).split())) / 1024
+
+
+async def measure(address: str, server: int, requests: int, levels: Sequence[int]) -> bool:
     # Idle connections end before the server closes them after 5 seconds.
     limits = httpx.Limits(max_connections=max(levels), keepalive_expiry=2)
     async with httpx.AsyncClient(
@@ -183,7 +189,7 @@ async def measure(address: str, requests: int, levels: Sequence[int]) -> bool:
                     passed &= not load.errors
                     if not repetition:
                         print(f"{kind:8s} {row}", flush=True)
-            memory.append((await client.get("/health")).json()["memory_mb"])
+            memory.append(memory_mb(server))
         growth = memory[2] / memory[1] - 1
         values = ", ".join(f"{value:.0f}" for value in memory)
         print(
@@ -200,11 +206,13 @@ def main() -> None:
         "--requests", type=int, default=96, help="of each kind and number of clients"
     )
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
+    parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
     keep_memory()
     with TemporaryDirectory() as name:
         os.environ["CENOTE_CACHE"] = str(Path(name) / "cache")
-        command = [sys.executable, "-m", "cenote", "serve", *prepare(Path(name))]
+        workers = ["--workers", str(options.workers)]
+        command = [sys.executable, "-m", "cenote", "serve", *prepare(Path(name)), *workers]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         try:
@@ -212,7 +220,7 @@ def main() -> None:
             address = next(
                 match[0] for line in server.stdout if (match := re.search(r"http://\S+", line))
             )
-            passed = asyncio.run(measure(address, options.requests, options.clients))
+            passed = asyncio.run(measure(address, server.pid, options.requests, options.clients))
         finally:
             server.terminate()
             server.wait()

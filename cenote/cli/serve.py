@@ -21,6 +21,7 @@ def run(
     max_bytes: int = 20_000_000,
     max_pixels: int = 50_000_000,
     queue: int = 64,
+    workers: int | None = None,
     device: Device = "auto",
 ) -> None:
     """Serve a web page: attention maps of photographs, comparison of models, search, tournaments.
@@ -38,6 +39,9 @@ def run(
         max_bytes: the largest upload.
         max_pixels: the largest photograph.
         queue: requests that may wait; further ones are answered with 503.
+        workers: processes that compute answers at the same time, by default one per four cores.
+            Each loads all models (about 400 MB) and uses its share of the cores: more workers
+            answer more clients, and one client more slowly.
     """
     from cenote.device import use_device
     from cenote.options import check_number
@@ -47,9 +51,11 @@ def run(
 
     check_number("--port", port, whole=True, least=0, most=65535)
     options = {"--max-bytes": max_bytes, "--max-pixels": max_pixels, "--queue": queue}
+    if workers is not None:
+        options["--workers"] = workers
     for name, value in options.items():
         check_number(name, value, whole=True, least=1)
     use_device(device)
     sources = find_sources(runs, index)
     limits = Limits(bytes=max_bytes, pixels=max_pixels, queue=queue)
-    serve(sources, host, port, allow_host, limits)
+    serve(sources, host, port, allow_host, limits, workers)

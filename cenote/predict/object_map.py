@@ -130,12 +130,18 @@ class PatchStatistics:
         background_mean = (self.total - self.object_total) / (self.patches - self.objects)
         weight = torch.linalg.solve(covariance + ridge, object_mean - background_mean)
         # The mean square of the lengths is the trace of the mean product.
-        mean_length = self.length_total / self.patches
-        variation = max(float(self.products.trace()) / self.patches - mean_length**2, 0.0) ** 0.5
-        boundary = BOUNDARY
-        if variation < EQUAL_LENGTHS * mean_length:
-            boundary = BOUNDARY_EQUAL_LENGTHS
-        return ObjectDirection(weight.float(), math.log(0.5) / math.log(boundary), self.images)
+        mean_square = float(self.products.trace()) / self.patches
+        exponent = _exponent(self.length_total / self.patches, mean_square)
+        return ObjectDirection(weight.float(), exponent, self.images)
+
+
+def _exponent(mean_length: float, mean_square: float) -> float:
+    """Return the exponent by the mean of the patches' lengths and of their squares."""
+    variation = max(mean_square - mean_length**2, 0.0) ** 0.5
+    boundary = BOUNDARY
+    if variation < EQUAL_LENGTHS * mean_length:
+        boundary = BOUNDARY_EQUAL_LENGTHS
+    return math.log(0.5) / math.log(boundary)
 
 
 def object_seeds(features: Features) -> Tensor:
@@ -248,13 +254,30 @@ class ObjectMapper:
 
 
 def _single_image_map(features: Features) -> Tensor:
-    """Return (1, H, W): the map of one image by its own discriminant."""
-    statistics = PatchStatistics()
-    statistics.add(features)
-    try:
+    """Return (1, H, W): the map of one image by its own discriminant.
+
+    Of N patches with D > N channels, X (N, D) after subtracting the mean, the discriminant is
+    X^T (X X^T / N + ridge)^-1 s, where X^T s is the difference of the means of object and
+    background: N equations instead of D.
+    """
+    tokens, seeds = features.tokens[0].float(), object_seeds(features)[0]
+    (patches, dim), objects = tokens.shape, int(seeds.sum())
+    if not 0 < objects < patches:  # all patches are alike
+        return torch.zeros(1, *features.grid, device=tokens.device)
+    if dim <= patches:
+        statistics = PatchStatistics()
+        statistics.add(features)
         return statistics.direction().project(features)
-    except ValueError:  # all patches are alike
-        return torch.zeros(1, *features.grid, device=features.tokens.device)
+    centred = tokens - tokens.mean(0)
+    products = centred @ centred.T  # (N, N)
+    ridge = RIDGE * products.trace() / tokens.numel()
+    regularized = products / patches + ridge * torch.eye(patches, device=tokens.device)
+    shares = torch.where(seeds, 1 / objects, -1 / (patches - objects))[:, None]
+    scores = products @ torch.cholesky_solve(shares, torch.linalg.cholesky(regularized))  # (N, 1)
+    lengths = tokens.norm(dim=1)
+    exponent = _exponent(float(lengths.mean()), float(lengths.square().mean()))
+    maps: Tensor = minmax(scores.view(1, 1, *features.grid))[0]
+    return maps**exponent
 
 
 def fit_object_map(

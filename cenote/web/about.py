@@ -58,7 +58,7 @@ class ContentsRequest(WorkerRequest):
 
 @router.get("/health")
 async def get_health(state: State) -> HealthResponse:
-    """Return whether the worker is ready."""
+    """Return whether a worker is ready."""
     return HealthResponse(status=state.jobs.status, queue=state.jobs.waiting.total())
 
 
@@ -101,7 +101,7 @@ async def _update_contents(state: ServerState, tournament: TournamentResponse) -
     """Add the models that a tournament has trained since, until it is finished."""
     if state.complete:
         return
-    contents: Contents = await state.jobs.submit(ContentsRequest())
+    contents: Contents = (await state.jobs.submit_to_all(ContentsRequest()))[0]
     if contents.models != state.contents.models:
         state.jobs.cache.clear()  # answers of models that were replaced
     state.contents = contents

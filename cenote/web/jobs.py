@@ -1,8 +1,9 @@
-"""The job queue in front of the one worker process.
+"""The job queue in front of the worker processes.
 
-The queue is bounded, and answers are cached. A request whose client leaves is dropped before it
-starts. A worker that dies is replaced, and its request is tried once more. A request that takes too
-long fails.
+The queue is bounded, and answers are cached. A photograph stays with the worker that has seen it,
+which has its features in memory. A request whose client leaves is dropped before it starts. A
+worker that dies is replaced, and its request is tried once more. A request that takes too long
+fails.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from functools import partial
 from multiprocessing import resource_tracker
 from typing import Any, Literal
 
@@ -33,17 +35,31 @@ CACHE_BYTES = 64 << 20  # of answers
 KEY_BYTES = 16 << 10  # upper bound of the size of a request, which is the key of its answer
 STARTUP_SECONDS = 300.0
 RETRY_SECONDS = 10  # until a worker that did not start is started again
+MAX_PHOTOS = 1000  # whose worker is remembered
 
 logger = logging.getLogger(__name__)
 
 
 class WorkerProcess:
-    """One spawned process, which shares nothing with the server but the executor's pipes."""
+    """One spawned process, which shares nothing with the server but the executor's pipes.
 
-    def __init__(self, sources: Sources, open_service: Callable[[Sources], WorkerService]) -> None:
-        self.sources, self.open_service = sources, open_service
+    Requests wait for its lock, in the order of their arrival. `threads` limits those of torch.
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        open_service: Callable[[Sources], WorkerService],
+        threads: int | None = None,
+    ) -> None:
+        self.sources, self.open_service, self.threads = sources, open_service, threads
         self.pool: ProcessPoolExecutor | None = None
         self.process: Any = None
+        self.lock = asyncio.Lock()
+        self.requests = 0  # that wait or run
+        self.status: Literal["starting", "ready", "down"] = "starting"
+        self.retry_at = 0.0  # time from which it is started again if it did not start
+        self.running: asyncio.Task[Any] | None = None
 
     async def start(self) -> Startup:
         """Start a new process; raise ValueError or OSError if the sources cannot be opened."""
@@ -56,11 +72,12 @@ class WorkerProcess:
         before = multiprocessing.active_children()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            future = self.pool.submit(_start, self.open_service, self.sources)
+            future = self.pool.submit(_start, self.open_service, self.sources, self.threads)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         (self.process,) = set(multiprocessing.active_children()).difference(before)
         startup: Startup = await self._wait(future, STARTUP_SECONDS)
+        self.status = "ready"
         return startup
 
     async def run(self, request: WorkerRequest, content: bytes, seconds: float) -> Any:
@@ -82,6 +99,11 @@ class WorkerProcess:
     @property
     def alive(self) -> bool:
         return self.process is not None and self.process.is_alive()
+
+    @property
+    def usable(self) -> bool:
+        """Return whether it runs, or may be started."""
+        return self.alive or time.monotonic() >= self.retry_at
 
     def close(self) -> None:
         """Kill the process at once; the executor fails the request that it still had."""
@@ -109,8 +131,12 @@ def _exit_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _start(open_service: Callable[[Sources], WorkerService], sources: Sources) -> Startup:
+def _start(
+    open_service: Callable[[Sources], WorkerService], sources: Sources, threads: int | None
+) -> Startup:
     global _service
+    if threads is not None:  # before torch is imported
+        os.environ["OMP_NUM_THREADS"] = str(threads)
     try:
         _service = open_service(sources)
         return _service.startup()
@@ -123,50 +149,80 @@ def _answer(request: WorkerRequest, content: bytes) -> Any:
 
 
 class JobQueue:
-    """Requests wait for the lock of the worker, in the order of their arrival."""
+    """Give each request to a worker."""
 
     def __init__(
-        self, worker: WorkerProcess, max_waiting: int = 64, deadline: float = 60.0
+        self, workers: Sequence[WorkerProcess], max_waiting: int = 64, deadline: float = 60.0
     ) -> None:
-        self.worker, self.max_waiting, self.deadline = worker, max_waiting, deadline
-        self.lock = asyncio.Lock()
+        self.workers, self.max_waiting, self.deadline = workers, max_waiting, deadline
         self.waiting = Counter[type[WorkerRequest]]()  # requests, by class
         self.cache: LRUCache[WorkerRequest, bytes] = LRUCache(
             CACHE_BYTES, lambda answer: KEY_BYTES + len(answer)
         )
-        self.status: Literal["starting", "ready", "down"] = "starting"
-        self.retry_at = 0.0  # time from which a worker that did not start is started again
-        self.running: asyncio.Task[Any] | None = None
+        self.worker_of: LRUCache[str, WorkerProcess] = LRUCache(MAX_PHOTOS)  # by photograph
+
+    @property
+    def status(self) -> Literal["starting", "ready", "down"]:
+        """Return the best status of a worker."""
+        order = ("ready", "starting", "down")
+        return min((worker.status for worker in self.workers), key=order.index)
 
     async def start(self) -> Startup:
-        """Start the worker, raise if that fails."""
-        startup = await self.worker.start()
-        self.status = "ready"
+        """Start the workers, raise if that fails."""
+        try:
+            startup, *_ = await asyncio.gather(*(worker.start() for worker in self.workers))
+        except BaseException:
+            self.close()
+            raise
         return startup
 
     def close(self) -> None:
-        """Kill the worker and fail all requests."""
-        self.status, self.retry_at = "down", math.inf
-        if self.running is not None:
-            self.running.cancel()
-        self.worker.close()
+        """Kill the workers and fail all requests."""
+        for worker in self.workers:
+            worker.status, worker.retry_at = "down", math.inf
+            if worker.running is not None:
+                worker.running.cancel()
+            worker.close()
+
+    def choose_worker(self, photo: str | None) -> WorkerProcess:
+        """Return the worker that has seen the photograph, else the one with the fewest requests."""
+        usable = [worker for worker in self.workers if worker.usable] or self.workers
+        worker = self.worker_of.get(photo or "")
+        if worker not in usable:
+            worker = min(usable, key=lambda worker: worker.requests)
+        if photo is not None:
+            self.worker_of[photo] = worker
+        return worker
 
     async def submit(self, request: WorkerRequest, content: bytes = b"") -> Any:
         """Return the answer; raise HTTPException, with status 503 where too many requests wait."""
         if request in self.cache:
             return self.cache[request]
+        return await self._submit_to(self.choose_worker(request.photo_digest), request, content)
+
+    async def submit_to_all(self, request: WorkerRequest) -> list[Any]:
+        """Return the answers of all workers."""
+        return await asyncio.gather(*(self._submit_to(w, request, b"") for w in self.workers))
+
+    async def _submit_to(
+        self, worker: WorkerProcess, request: WorkerRequest, content: bytes
+    ) -> Any:
         kind = type(request)
         limit = max(1, int(kind.queue_share * self.max_waiting))
         if self.waiting[kind] >= limit:
             raise busy(f"{limit} requests are waiting already: try again in a moment")
         self.waiting[kind] += 1
+        worker.requests += 1
         try:
-            await self.lock.acquire()
+            await worker.lock.acquire()
+        except asyncio.CancelledError:
+            worker.requests -= 1
+            raise
         finally:
             self.waiting[kind] -= 1
         # A task of its own, because the worker finishes a request whose client has left.
-        self.running = task = asyncio.create_task(self._run(request, content))
-        task.add_done_callback(self._finish)
+        worker.running = task = asyncio.create_task(self._run(worker, request, content))
+        task.add_done_callback(partial(self._finish, worker))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -174,19 +230,20 @@ class JobQueue:
                 raise busy("the server is shutting down") from None
             raise
 
-    def _finish(self, task: asyncio.Task[Any]) -> None:
-        self.lock.release()
+    def _finish(self, worker: WorkerProcess, task: asyncio.Task[Any]) -> None:
+        worker.requests -= 1
+        worker.lock.release()
         if not task.cancelled():
             task.exception()  # retrieved: asyncio would log it if all clients were gone
 
-    async def _run(self, request: WorkerRequest, content: bytes) -> Any:
+    async def _run(self, worker: WorkerProcess, request: WorkerRequest, content: bytes) -> Any:
         """Try at most twice. Not with status 503: the page would send the request again."""
         if request in self.cache:  # of an equal request that was first
             return self.cache[request]
         for _ in range(2):
-            await self._ensure_worker()
+            await self._ensure_alive(worker)
             try:
-                answer = await self.worker.run(request, content, self.deadline)
+                answer = await worker.run(request, content, self.deadline)
                 if isinstance(answer, bytes):
                     with suppress(ValueError):  # larger than the cache
                         self.cache[request] = answer
@@ -199,21 +256,20 @@ class JobQueue:
         message = "the worker process ended twice during this request, which is not tried again"
         raise HTTPException(500, message)
 
-    async def _ensure_worker(self) -> None:
+    async def _ensure_alive(self, worker: WorkerProcess) -> None:
         """Start the worker if it is dead; raise HTTPException if it does not start."""
-        if self.worker.alive:
+        if worker.alive:
             return
-        if time.monotonic() >= self.retry_at:
-            self.status = "starting"
+        if worker.usable:
+            worker.status = "starting"
             try:
-                await self.worker.start()
+                await worker.start()
                 self.cache.clear()  # the files of the models may have changed
-                self.status = "ready"
                 return
             except Exception as error:
                 logger.warning("The worker process does not start: %s", error)
-                self.worker.close()
-                self.status, self.retry_at = "down", time.monotonic() + RETRY_SECONDS
+                worker.close()
+                worker.status, worker.retry_at = "down", time.monotonic() + RETRY_SECONDS
         message = "the worker process does not start at the moment: try again later"
         raise busy(message, RETRY_SECONDS)
 

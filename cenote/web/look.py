@@ -69,6 +69,10 @@ class LookRequest(WorkerRequest):
         None, ge=0, lt=1, description="of the map; by default the model's own"
     )
 
+    @property
+    def photo_digest(self) -> str:
+        return self.photo
+
     def run(self, service: WorkerService, content: bytes) -> Any:
         return service.models.look(self, content).model_dump_json().encode()
 

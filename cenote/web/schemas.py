@@ -99,11 +99,16 @@ class WorkerService(Protocol):
 class WorkerRequest(BaseModel):
     """A request that the worker answers; `content` is the file of the photograph that it names.
 
-    Equal requests have equal answers: they share one computation, and an answer of bytes is cached.
+    Equal requests have equal answers, and an answer of bytes is cached.
     """
 
     model_config = ConfigDict(frozen=True)
     queue_share: ClassVar[float] = 1  # of the queue's limit, for requests of this class
+
+    @property
+    def photo_digest(self) -> str | None:
+        """Return the photograph whose features the worker keeps."""
+        return None
 
     @abstractmethod
     def run(self, service: WorkerService, content: bytes) -> Any: ...

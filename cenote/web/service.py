@@ -228,7 +228,7 @@ class ServedIndex:
 
 
 def _refuse_slow(method: str) -> None:
-    """Refuse what would block the only worker: training a mapping, or unlimited options."""
+    """Refuse what would block a worker: training a mapping, or unlimited options."""
     name, options, _ = method.partition(":")
     message = "options of a method, except for weight, work with `cenote search` only"
     if name in METHODS and METHODS[name].pseudo_words:

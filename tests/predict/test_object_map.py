@@ -24,6 +24,7 @@ from cenote.predict.object_map import (
     ObjectDirection,
     ObjectMapper,
     PatchStatistics,
+    _single_image_map,
     fit_object_map,
     object_of_class,
     object_seeds,
@@ -158,6 +159,17 @@ def test_the_class_map_selects_one_of_several_objects() -> None:
     assert (second[1:3, 1:3] == 0).all() and (second[5:7, 4:7] == maps[1, 5:7, 4:7]).all()
     assert first[0, 0] == second[0, 0] == maps[0, 0, 0]
     assert (single == maps[2]).all()
+
+
+def test_the_map_of_a_single_image_is_that_of_its_statistics() -> None:
+    """Also where an image has fewer patches than channels, whose equations are solved instead."""
+    features, _ = scene(images=1)
+    wide = Features(features.tokens @ torch.randn(5, 300), features.grid)
+    for image in (features, wide):
+        statistics = PatchStatistics()
+        statistics.add(image)
+        expected = statistics.direction().project(image)
+        torch.testing.assert_close(_single_image_map(image), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_a_map_needs_several_positions() -> None:

@@ -1,4 +1,4 @@
-"""Requests wait in a bounded queue before one worker, which may die; abandoned ones never run."""
+"""Requests wait in a bounded queue before the workers, which may die; abandoned ones never run."""
 
 import asyncio
 import json
@@ -22,8 +22,9 @@ from .fake_service import FakeService
 from .stub_jobs import until
 
 
-def submit(jobs: JobQueue, model: str, content: bytes = b"x") -> asyncio.Task[Any]:
-    return asyncio.create_task(jobs.submit(LookRequest(photo="0" * 32, model=model), content))
+def submit(jobs: JobQueue, model: str, content: bytes = b"x", photo: int = 0) -> asyncio.Task[Any]:
+    request = LookRequest(photo=f"{photo:032x}", model=model)
+    return asyncio.create_task(jobs.submit(request, content))
 
 
 @pytest.fixture(autouse=True)
@@ -36,23 +37,25 @@ def with_jobs(
     test: Callable[[JobQueue], Awaitable[Any]],
     max_waiting: int = 8,
     deadline: float = 60,
+    workers: int = 1,
 ) -> Any:
     async def main() -> Any:
-        process = WorkerProcess(Sources(title=str(folder / "log")), FakeService)  # type: ignore[arg-type]
-        jobs = JobQueue(process, max_waiting, deadline)
+        sources = Sources(title=str(folder / "log"))
+        processes = [WorkerProcess(sources, FakeService) for _ in range(workers)]  # type: ignore[arg-type]
+        jobs = JobQueue(processes, max_waiting, deadline)
         await jobs.start()
         try:
             return await asyncio.wait_for(test(jobs), 120)
         finally:
             jobs.close()
-            assert not jobs.worker.alive
+            assert not any(worker.alive for worker in jobs.workers)
 
     return asyncio.run(main())
 
 
 def kill_worker(jobs: JobQueue) -> int:
     """Kill the worker; return the process id that it had."""
-    process = jobs.worker.process
+    process = jobs.workers[0].process
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     return int(process.pid)
@@ -124,7 +127,7 @@ def test_a_request_whose_client_leaves_is_dropped(tmp_path: Path) -> None:
     """Before it runs: a running one is finished, and the worker stays."""
 
     async def test(jobs: JobQueue) -> None:
-        pid = jobs.worker.process.pid
+        pid = jobs.workers[0].process.pid
         first = submit(jobs, "wait go")
         await started(tmp_path)
         leaving, staying = submit(jobs, "abandoned"), submit(jobs, "stays")
@@ -151,7 +154,7 @@ def test_a_worker_killed_during_a_request_is_replaced_and_the_request_tried_agai
         (tmp_path / "go").touch()
         answers = [json.loads(answer) for answer in await asyncio.gather(*tasks)]
         assert [answer["model"] for answer in answers] == ["wait go", "m0", "m1", "m2"]
-        assert answers[0]["pid"] == jobs.worker.process.pid != before and jobs.status == "ready"
+        assert answers[0]["pid"] == jobs.workers[0].process.pid != before and jobs.status == "ready"
 
     with_jobs(tmp_path, test)
 
@@ -172,7 +175,7 @@ def test_a_deadline_replaces_the_worker(tmp_path: Path) -> None:
     """And the request is not tried again: neither here nor, since it is not a 503, by the page."""
 
     async def test(jobs: JobQueue) -> None:
-        before = jobs.worker.process.pid
+        before = jobs.workers[0].process.pid
         with pytest.raises(HTTPException, match=r"\b0\.3\b") as raised:
             await submit(jobs, "sleep 300")
         assert raised.value.status_code == 504
@@ -274,3 +277,34 @@ def test_waiting_requests_fail_when_the_queue_closes(tmp_path: Path) -> None:
         assert [getattr(failure, "status_code", 0) for failure in failures] == [503] * 3
 
     with_jobs(tmp_path, test)
+
+
+def test_two_workers_run_side_by_side_and_keep_their_photographs(tmp_path: Path) -> None:
+    async def test(jobs: JobQueue) -> None:
+        waits, other = submit(jobs, "wait go"), submit(jobs, "m", photo=1)
+        pid = json.loads(await other)["pid"]  # while the first waits
+        again = [submit(jobs, f"m{i}", photo=1) for i in range(3)]
+        answers = [json.loads(answer) for answer in await asyncio.gather(*again)]
+        assert [answer["pid"] for answer in answers] == [pid] * 3
+        (tmp_path / "go").touch()
+        first = json.loads(await waits)["pid"]
+        assert {first, pid} == {worker.process.pid for worker in jobs.workers}
+
+    with_jobs(tmp_path, test, workers=2)
+
+
+def test_photographs_of_a_worker_that_does_not_start_go_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_jobs, "RETRY_SECONDS", 60)
+
+    async def test(jobs: JobQueue) -> None:
+        first = json.loads(await submit(jobs, "m"))["pid"]
+        assert kill_worker(jobs) == first
+        (tmp_path / "refuse").touch()
+        with pytest.raises(HTTPException):
+            await submit(jobs, "n")
+        assert jobs.status == "ready"
+        assert json.loads(await submit(jobs, "n"))["pid"] == jobs.workers[1].process.pid
+
+    with_jobs(tmp_path, test, workers=2)

@@ -252,12 +252,17 @@ def test_a_photograph_that_the_server_forgot_is_sent_again(page: Any, photograph
     paste(page, photograph.read_bytes())
     expect(page.locator(".tile.own[aria-pressed=true]")).to_be_visible()
     at_rest(page)
-    forgotten = {"status": 410, "json": {"detail": "This photograph is no longer kept."}}
-    page.route(
-        re.compile("/api/look.*model=gap&map=auto"),
-        lambda route: route.fulfill(**forgotten),
-        times=1,
-    )
+    answers = iter([{"status": 410, "json": {"detail": "This photograph is no longer kept."}}])
+
+    def forget_once(route: Any) -> None:
+        answer = next(answers, None)
+        if answer is None:
+            route.continue_()
+        else:
+            route.fulfill(**answer)
+
+    # Without `times=1`, which would stop the interception while the page sends the photograph.
+    page.route(re.compile("/api/look.*model=gap&map=auto"), forget_once)
     with page.expect_response(re.compile("/api/photos$")) as sent:
         page.get_by_label("Model", exact=True).select_option("gap")
     assert sent.value.status == 201
