@@ -28,14 +28,14 @@ from typing import Any, Literal
 from cachetools import LRUCache
 from starlette.exceptions import HTTPException
 
-from .schemas import Startup, WorkerRequest, WorkerService
+from .schemas import FileNeeded, Startup, WorkerRequest, WorkerService
 from .sources import Sources
 
 CACHE_BYTES = 64 << 20  # of answers
 KEY_BYTES = 16 << 10  # upper bound of the size of a request, which is the key of its answer
 STARTUP_SECONDS = 300.0
 RETRY_SECONDS = 10  # until a worker that did not start is started again
-MAX_PHOTOS = 1000  # whose worker is remembered
+MAX_PHOTOS = 1000  # of a worker, that are remembered
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +55,8 @@ class WorkerProcess:
         self.sources, self.open_service, self.threads = sources, open_service, threads
         self.pool: ProcessPoolExecutor | None = None
         self.process: Any = None
+        # Photographs of this worker, and whether it has received the file.
+        self.photos: LRUCache[str | None, bool] = LRUCache(MAX_PHOTOS)
         self.lock = asyncio.Lock()
         self.requests = 0  # that wait or run
         self.status: Literal["starting", "ready", "down"] = "starting"
@@ -81,6 +83,16 @@ class WorkerProcess:
         return startup
 
     async def run(self, request: WorkerRequest, content: bytes, seconds: float) -> Any:
+        """Send the file of a photograph only if its features are not cached."""
+        if self.photos.get(request.photo_digest):
+            with suppress(FileNeeded):
+                return await self._send(request, b"", seconds)
+        answer = await self._send(request, content, seconds)
+        if request.photo_digest is not None:
+            self.photos[request.photo_digest] = True
+        return answer
+
+    async def _send(self, request: WorkerRequest, content: bytes, seconds: float) -> Any:
         assert self.pool is not None
         try:
             future = self.pool.submit(_answer, request, content)
@@ -159,7 +171,6 @@ class JobQueue:
         self.cache: LRUCache[WorkerRequest, bytes] = LRUCache(
             CACHE_BYTES, lambda answer: KEY_BYTES + len(answer)
         )
-        self.worker_of: LRUCache[str, WorkerProcess] = LRUCache(MAX_PHOTOS)  # by photograph
 
     @property
     def status(self) -> Literal["starting", "ready", "down"]:
@@ -187,11 +198,9 @@ class JobQueue:
     def choose_worker(self, photo: str | None) -> WorkerProcess:
         """Return the worker that has seen the photograph, else the one with the fewest requests."""
         usable = [worker for worker in self.workers if worker.usable] or self.workers
-        worker = self.worker_of.get(photo or "")
-        if worker not in usable:
-            worker = min(usable, key=lambda worker: worker.requests)
+        worker = min(usable, key=lambda worker: (photo not in worker.photos, worker.requests))
         if photo is not None:
-            self.worker_of[photo] = worker
+            worker.photos.setdefault(photo, False)
         return worker
 
     async def submit(self, request: WorkerRequest, content: bytes = b"") -> Any:

@@ -41,7 +41,7 @@ from .look import (
     PixelBox,
     ScoreMap,
 )
-from .schemas import ModelInfo
+from .schemas import FileNeeded, ModelInfo
 from .sources import Sources, strip_directories
 
 MAX_SAVED_MODELS = 4  # in memory; candidates share one backbone and stay
@@ -254,6 +254,8 @@ def _on_device(model: PooledModel) -> PooledModel:
 
 def _read(model: PooledModel, size: int, content: bytes) -> tuple[Tensor, tuple[int, int]]:
     """Return a photograph (1, 3, size, size), and its width and height."""
+    if not content:
+        raise FileNeeded
     preprocessing = replace(model.backbone.preprocessing, scaled_decoding=True)
     transform = preprocessing.whole((size, size))
     image = read_image("the photograph", content=content, min_side=transform.min_side)

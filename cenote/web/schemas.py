@@ -96,8 +96,14 @@ class WorkerService(Protocol):
     def answer(self, request: WorkerRequest, content: bytes) -> Any: ...
 
 
+class FileNeeded(Exception):
+    """The features of a photograph are not cached, and its file was not sent."""
+
+
 class WorkerRequest(BaseModel):
     """A request that the worker answers; `content` is the file of the photograph that it names.
+
+    It is empty if the worker may have the features in memory: `run` raises FileNeeded otherwise.
 
     Equal requests have equal answers, and an answer of bytes is cached.
     """

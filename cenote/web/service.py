@@ -27,7 +27,16 @@ from ..search.query import ImageInput, Searcher, SearchRequest, choose_method
 from ..search.store import Filter, ImageEntry
 from .models import ServedModels
 from .photos import MAX_SIDE, encode_photo, file_digest
-from .schemas import Contents, EntryId, IndexInfo, MethodInfo, Photo, Startup, WorkerRequest
+from .schemas import (
+    Contents,
+    EntryId,
+    FileNeeded,
+    IndexInfo,
+    MethodInfo,
+    Photo,
+    Startup,
+    WorkerRequest,
+)
 from .search import ImageSearchRequest, SearchResponse, SearchResult
 from .sources import Sources, strip_directories
 
@@ -65,10 +74,10 @@ class Service:
         return Contents(models=self.models.rows, index=index)
 
     def answer(self, request: WorkerRequest, content: bytes) -> Any:
-        """Answer a request; every failure is an HTTPException."""
+        """Answer a request; every failure is an HTTPException, or a file that was not sent."""
         try:
             return request.run(self, content)
-        except HTTPException:
+        except (HTTPException, FileNeeded):
             raise
         except Exception as error:
             is_bug = isinstance(error, ValidationError)  # a response that does not fit its schema

@@ -14,7 +14,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from cenote.web.look import LookRequest
-from cenote.web.schemas import Contents, Photo, Startup, WorkerRequest
+from cenote.web.schemas import Contents, FileNeeded, Photo, Startup, WorkerRequest
 from cenote.web.sources import Sources
 
 EXAMPLES = {"a" * 32: Photo("a" * 32, b"file", 4, 3, b"jpeg", "cat")}
@@ -37,6 +37,8 @@ class FakeService:  # not a Service, whose module imports torch
         with self.log.open("a") as file:
             file.write(f"{request.model}\n")
         verb, _, argument = request.model.partition(" ")
+        if verb == "read" and not content:
+            raise FileNeeded
         if verb == "sleep":
             time.sleep(float(argument.split()[0]))
         while verb == "wait" and not (folder / argument).exists():

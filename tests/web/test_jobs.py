@@ -82,12 +82,21 @@ def test_equal_requests_run_once_and_are_cached(tmp_path: Path) -> None:
 
 def test_requests_run_in_order_with_their_files(tmp_path: Path) -> None:
     async def test(jobs: JobQueue) -> None:
-        tasks = [submit(jobs, f"m{i}", b"x" * i) for i in range(5)]
+        tasks = [submit(jobs, f"m{i}", b"x" * i, photo=i) for i in range(5)]
         answers = [json.loads(answer) for answer in await asyncio.gather(*tasks)]
         assert [answer["sent"] for answer in answers] == list(range(5))
 
     with_jobs(tmp_path, test)
     assert log(tmp_path) == [f"m{i}" for i in range(5)]
+
+
+def test_a_file_is_sent_once_unless_it_is_needed_again(tmp_path: Path) -> None:
+    async def test(jobs: JobQueue) -> None:
+        models = ("read", "m", "read again", "n")
+        answers = [json.loads(await submit(jobs, model, b"file")) for model in models]
+        assert [answer["sent"] for answer in answers] == [4, 0, 4, 0]
+
+    with_jobs(tmp_path, test)
 
 
 def test_an_error_is_raised_and_not_cached(tmp_path: Path) -> None:
