@@ -30,7 +30,7 @@ def count_workers(workers: Workers) -> int:
     """Return the number of processes that read images.
 
     With "auto" an accelerator gets its share of the cores. On the CPU the model needs all of them,
-    and reading is done by this process.
+    and threads of this process read.
     """
     from ..device import default_device
 

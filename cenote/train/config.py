@@ -152,7 +152,9 @@ class OptimizationConfig:
     )
     seed: int = flag(0, "seed of weights, order and augmentation")
     workers: NonNegativeInt | Literal["auto"] = flag(
-        "auto", "processes that read images; auto: as many as the device needs, none for the CPU"
+        "auto",
+        "processes that read images; auto: as many as the device needs, none for the CPU",
+        metavar="N|auto",
     )
     most_bad: float = 0.05  # share of unreadable images that stops a run
     checkpoint_minutes: float = 5.0
