@@ -1,4 +1,4 @@
-"""`cenote cache`: list or remove cached features."""
+"""`cenote cache`: list or remove cached features and converted networks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run(
     unused: Annotated[float | None, tyro.conf.arg(metavar="DAYS", help_behavior_hint="")] = None,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
-    """List or remove the cached features of frozen backbones.
+    """List or remove the cached features of frozen backbones, and networks converted for OpenVINO.
 
     Args:
         folder: the cache (default: CENOTE_CACHE, or one in the user's cache folder).
@@ -40,9 +40,12 @@ def run(
         return
     print(f"{cache.folder}: {len(stores)} stores, {sum(s['bytes'] for s in stores) / 1e9:.2f} GB")
     for store in stores:
-        layout, backbone = store["layout"], store["made_by"].get("backbone", "?")
-        grid = "x".join(map(str, layout.get("grid", ())))
+        made_by, layout = store["made_by"], store["layout"]
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(store["used"]))
-        content = f"{backbone} {grid}x{layout.get('dim', '?')} {layout.get('dtype', '')}"
-        size = f"{store['rows']:>9} images  {store['bytes'] / 1e9:7.2f} GB"
+        shape = [*layout.get("grid", ()), layout.get("dim", "?")]
+        kind, images = layout.get("dtype", ""), f"{store['rows']:>9} images"
+        if "engine" in made_by:
+            shape, kind, images = made_by["image"], made_by["engine"], f"{'network':>16}"
+        content = f"{made_by.get('backbone', '?')} {'x'.join(map(str, shape))} {kind}"
+        size = f"{images}  {store['bytes'] / 1e9:7.2f} GB"
         print(f"{store['name'][:12]}  {size}  {used}  {content}")

@@ -15,6 +15,7 @@ from ..data.loading import load
 from ..models import PooledModel
 from ..predict.distributed import device_of
 from ..predict.embedding import Loading, predict_batches
+from ..predict.engine import run_frozen
 from ..predict.progress_file import FinishedPasses
 from .classify import class_indices
 
@@ -61,8 +62,8 @@ def check_images(
     batches = load(dataset, transform, loading.batch, loading.workers)
 
     def forward(loaded: Any) -> Tensor:
-        logits: Tensor = model(loaded.images.to(device))
-        return logits.cpu()
+        features = run_frozen(model.backbone, loaded.images.to(device))
+        return model.classify(features).cpu()
 
     for loaded, logits in predict_batches(batches, forward, bad, loading.progress):
         correct = classifier(logits) == loaded.labels

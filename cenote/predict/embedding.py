@@ -9,10 +9,12 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from ..backbones import Features
 from ..data import Dataset
 from ..data.loading import ImageLoader, load
 from ..models import PooledModel
 from .distributed import device_of, gathered, rank, world
+from .engine import run_frozen
 from .feature_cache import CachedFeatures, FeatureBatches
 from .inference import Inference
 
@@ -52,20 +54,23 @@ def embed_dataset(model: PooledModel, dataset: Dataset, loading: Loading = Loadi
     An image with several vectors contributes them concatenated. Raises ValueError if no image
     can be read.
     """
-    return _predict_dataset(model, model.embed, dataset, loading)
+    return _predict_dataset(model, model.embed_features, dataset, loading)
 
 
 def predict_logits(
     model: PooledModel, dataset: Dataset, loading: Loading = Loading()
 ) -> Embeddings:
     """Predict the logits (N, classes) of all readable images, as `embed_dataset` does vectors."""
-    return _predict_dataset(model, model, dataset, loading)
+    return _predict_dataset(model, model.classify, dataset, loading)
 
 
 @torch.no_grad()
 def _predict_dataset(
-    model: PooledModel, forward: Callable[[Tensor], Tensor], dataset: Dataset, loading: Loading
+    model: PooledModel, output: Callable[[Features], Tensor], dataset: Dataset, loading: Loading
 ) -> Embeddings:
+    def forward(images: Tensor) -> Tensor:
+        return output(run_frozen(model.backbone, images))
+
     run, training = Inference(forward, device_of(model)), model.training
     transform = model.backbone.preprocessing.transform()
     model.eval()

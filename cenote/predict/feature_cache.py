@@ -30,7 +30,9 @@ from ..data.digests import DIGEST_BYTES, digest_of, digests
 from ..data.files import write_atomically
 from ..data.loading import load
 from ..data.samplers import SeededBatchSampler
+from .cache_folder import cache_folder, weights_digest
 from .distributed import device_of, gathered, rank, world
+from .engine import WEIGHTS, XML, run_frozen
 from .inference import Inference
 
 log = logging.getLogger(__name__)
@@ -194,7 +196,7 @@ class FeatureCache:
                 description = {"made_by": {}, "layout": {}}
             sizes = {
                 "rows": _size(path.with_name("digests.bin")) // DIGEST_BYTES,
-                "bytes": _size(path.with_name("rows.bin")),
+                "bytes": sum(_size(path.with_name(name)) for name in ("rows.bin", XML, WEIGHTS)),
                 "used": path.stat().st_mtime,
             }
             stores.append({"name": path.parent.name, **sizes, **description})
@@ -310,7 +312,7 @@ def cached_features(
     store = cache.open(describe_features(backbone, preprocessing, view), layout)
 
     def forward(images: Tensor) -> Tensor:
-        tokens, _, cls = backbone(images.flip(-1) if view == "flip" else images)
+        tokens, _, cls = run_frozen(backbone, images.flip(-1) if view == "flip" else images)
         return tokens if cls is None else torch.cat([tokens, cls[:, None]], 1)
 
     transform = preprocessing.whole() if view == "whole" else preprocessing.transform()
@@ -348,23 +350,6 @@ def describe_features(
         "preprocessing": preprocessing.identity(),
         "view": view,
     }
-
-
-def weights_digest(backbone: Backbone) -> str:
-    """Return a digest of the names and values of all weights."""
-    tensors = []
-    for name, value in backbone.state_dict().items():
-        raw = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        tensors.append(digest_of(name.encode(), raw))
-    return digest_of(*tensors).hex()
-
-
-def cache_folder() -> Path:
-    """Return the folder of cached features: CENOTE_CACHE, or one in the user's cache folder."""
-    if folder := os.environ.get("CENOTE_CACHE"):
-        return Path(folder)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "cenote" / "features"
 
 
 def _write_at(path: Path, start: int, content: bytes, sync: bool = False) -> None:

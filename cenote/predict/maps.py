@@ -19,6 +19,7 @@ from ..models import PooledModel
 from ..models.class_map import ForwardPass, depends_on_class, resolve_map_kind
 from .distributed import device_of
 from .embedding import image_batches
+from .engine import run_frozen
 from .object_map import ObjectMapper, ObjectPass, TwoSizes, fit_object_map
 
 MIN_PROBABILITY = 0.5  # of a class of an image that may have several
@@ -116,7 +117,9 @@ class MapPredictor:
             return ObjectPass(
                 self.model, self.object_mapper, for_class.to(device), for_map.to(device)
             )
-        return ForwardPass(self.model, images.to(device), self.kind)
+        images = images.to(device)
+        features = run_frozen(self.model.backbone, images)
+        return ForwardPass(self.model, images, self.kind, features)
 
     def scores(self, raw: Tensor) -> Array:
         """Resize raw maps (B, h, w) to (B, size, size) and scale them to [0, 1]."""

@@ -38,6 +38,7 @@ from ..models.saving import model_digest
 from ..models.surgery import without_last_stride
 from ..progress import progress_bar
 from .distributed import device_of
+from .engine import run_frozen
 from .input_size import InputSize, stride_of, supported_size
 
 log = logging.getLogger(__name__)
@@ -207,7 +208,7 @@ class ObjectMapper:
 
     @torch.no_grad()
     def _features(self, images: Tensor) -> Features:
-        features: Features = self.backbone(images)
+        features: Features = run_frozen(self.backbone, images)
         return features
 
     def fit(self, dataset: Dataset, workers: int = 0) -> ObjectDirection:
@@ -366,7 +367,7 @@ class ObjectPass(ForwardPass):
     def __init__(
         self, model: PooledModel, mapper: ObjectMapper, images: Tensor, map_images: Tensor
     ) -> None:
-        super().__init__(model, images, "object")
+        super().__init__(model, images, "object", run_frozen(model.backbone, images))
         self.object_maps = mapper.maps(map_images)
 
     def maps(self, classes: Tensor) -> Tensor:

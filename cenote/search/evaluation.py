@@ -14,6 +14,7 @@ from torch import Tensor
 from ..data import Dataset
 from ..metrics.rankings import of_places
 from ..predict.embedding import Embeddings
+from ..predict.engine import embed_images
 from ..predict.feature_cache import FeatureCache, FillProgress, Layout
 from ..predict.inference import Inference
 from ..report.composed import MatchScores
@@ -48,7 +49,7 @@ def dataset_vectors(
     """
 
     def forward(images: Tensor) -> Tensor:
-        return model.embed_images(images)[:, None]
+        return embed_images(model, images)[:, None]
 
     run, feature_cache = Inference(forward, image_text_device(model)), FeatureCache()
     settings = {"backbone": model.name, "identity": model.identity, "view": "image-text"}

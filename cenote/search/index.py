@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from ..data.images import full_size
 from ..data.loading import load
 from ..data.sources import open_photographs
 from ..predict.embedding import predict_batches
+from ..predict.engine import embed_images
 from ..predict.inference import Inference
 from .load import image_text_device
 from .store import ImageEntry, Store
@@ -219,7 +221,7 @@ class Indexer:
         dataset = self.dataset.select([i for i, _ in images])
         transform = model.transform(self.store.description.scaled_decoding)
         loader = load(dataset, ImageInfoTransform(transform), self.batch, self.workers)
-        run = Inference(model.embed_images, image_text_device(model))
+        run = Inference(partial(embed_images, model), image_text_device(model))
         batches = predict_batches(
             loader,
             lambda batch: run(batch.images["pixels"]).float().cpu(),

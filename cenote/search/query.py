@@ -15,6 +15,7 @@ from torch import Tensor
 from ..data import read_image
 from ..data.digests import digest_of
 from ..options import check_number
+from ..predict.engine import embed_images
 from ..unit import unit
 from .composition import ComposedQuery, Scorer
 from .database import top_k
@@ -283,7 +284,7 @@ def _compose_query(
             transform = model.transform(store.description.scaled_decoding)
             photo = read_image(image.name, content=image.content, min_side=transform.min_side)
             pixels = transform(photo)[None].to(image_text_device(model))
-            vectors.append(model.embed_images(pixels).float().cpu())
+            vectors.append(embed_images(model, pixels).float().cpu())
     mean, row = None, None
     if vectors:
         mean = unit(torch.cat(vectors).mean(0))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..data.digests import digest_of
 from ..data.files import write_atomically
-from ..predict.feature_cache import cache_folder
+from ..predict.cache_folder import cache_folder
 from .database import nearest_rows
 
 if TYPE_CHECKING:

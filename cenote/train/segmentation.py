@@ -40,9 +40,11 @@ from ..evaluate.protocol import (
 )
 from ..metrics import Confusion, resize_mask
 from ..models import PooledModel
+from ..predict.cache_folder import weights_digest
 from ..predict.distributed import device_of, gathered, processes, rank
 from ..predict.embedding import EmbeddingSource
-from ..predict.feature_cache import CachedFeatures, FeatureCache, weights_digest
+from ..predict.engine import run_frozen
+from ..predict.feature_cache import CachedFeatures, FeatureCache
 from ..predict.progress_file import files_digest
 from ..report.blocks import Block, picture_blocks
 from ..report.segmentation import segmentation_page
@@ -291,7 +293,7 @@ class SegmentationTask(Task):
         """Return features and the labels of their pixels on the device."""
         features = super().examples(batch).inputs
         if not isinstance(features, Features):
-            features = self.backbone(features)
+            features = run_frozen(self.backbone, features)
         labels = torch.stack([self.labels.of(dataset, int(i)) for i in batch.indices])
         return Examples(Features(features.tokens, features.grid), labels.to(self.device))
 

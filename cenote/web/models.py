@@ -26,6 +26,7 @@ from ..models.cam import map_of_features, minmax
 from ..models.class_map import ForwardPass, depends_on_class
 from ..predict.boxes import MapPrediction, boxes_from_map
 from ..predict.distributed import device_of
+from ..predict.engine import run_frozen
 from ..predict.maps import MapPredictor
 from ..predict.object_map import FILE as OBJECT_MAP
 from ..predict.object_map import ObjectMapper, object_of_class, read_direction
@@ -264,7 +265,7 @@ def _read(model: PooledModel, size: int, content: bytes) -> tuple[Tensor, tuple[
 
 def _compute_features(model: PooledModel, size: int, content: bytes) -> PhotoFeatures:
     images, photo_size = _read(model, size, content)
-    return PhotoFeatures(images, photo_size, model.features(images))
+    return PhotoFeatures(images, photo_size, run_frozen(model.backbone, images))
 
 
 def _top_classes(model: PooledModel, probabilities: Tensor) -> list[ClassProbability]:

@@ -79,7 +79,7 @@ def classes_of(data: Dataset) -> dict[str, np.ndarray]:
 def precision(model: TextSpace, logits: Tensor, truth: dict[str, np.ndarray]) -> list[float]:
     """Return the average precision of every class name as a query."""
     similarities = (
-        model.embed_texts([name.replace("_", " ") for name in truth]) @ model.embed_logits(logits).T
+        model.embed_texts([name.replace("_", " ") for name in truth]) @ model.embed_output(logits).T
     )
     orders = similarities.argsort(descending=True, stable=True, dim=1).numpy()
     return [

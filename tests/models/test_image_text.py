@@ -59,7 +59,7 @@ def test_an_image_is_the_weighted_mean_of_its_likeliest_classes(text_space: Text
     """ConSE, one image and one class at a time."""
     logits = 5 * torch.randn(3, 1000, generator=torch.Generator().manual_seed(0))
     classes = class_vectors(text_space.words, "names and definitions").double().numpy()
-    for given, found in zip(logits.double().numpy(), text_space.embed_logits(logits), strict=True):
+    for given, found in zip(logits.double().numpy(), text_space.embed_output(logits), strict=True):
         chosen = sorted(range(1000), key=lambda c: -given[c])[: text_space.top]
         weights = {c: np.exp(given[c] / text_space.temperature) for c in chosen}
         mean = sum(weights[c] / sum(weights.values()) * classes[c] for c in chosen)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from cenote.data.digests import digest_of
-from cenote.predict.feature_cache import FeatureCache, Layout, cache_folder, check_space
+from cenote.predict.cache_folder import cache_folder
+from cenote.predict.feature_cache import FeatureCache, Layout, check_space
 
 LAYOUT = Layout((2, 3), 4, cls=True)
 

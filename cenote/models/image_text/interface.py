@@ -47,6 +47,18 @@ class ImageText(Protocol):
 
 
 @runtime_checkable
+class ImageNetwork(ImageText, Protocol):
+    """A model that computes the vectors of images from the output of one frozen network."""
+
+    @property
+    def image_network(self) -> nn.Module:
+        """Pixels (B, 3, H, W) -> its output."""
+
+    def embed_output(self, output: Any) -> Tensor:
+        """The output of the network -> (B, dim)."""
+
+
+@runtime_checkable
 class Invertible(ImageText, Protocol):
     """A model whose text encoder can be given a word that no vocabulary has."""
 

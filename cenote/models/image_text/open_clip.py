@@ -50,7 +50,17 @@ class OpenClip(nn.Module):
 
     @torch.no_grad()
     def embed_images(self, pixels: Tensor) -> Tensor:
-        return unit(self.clip.encode_image(pixels))
+        return self.embed_output(self.image_network(pixels))
+
+    @property
+    def image_network(self) -> nn.Module:
+        network: nn.Module = self.clip.visual
+        return network
+
+    def embed_output(self, output: Any) -> Tensor:
+        if isinstance(output, tuple):  # CoCa also returns tokens
+            output = output[0]
+        return unit(output)
 
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:

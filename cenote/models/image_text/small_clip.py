@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from ...backbones import Features
 from ...backbones.preprocessing import Transform
 from ...data.files import write_atomically
 from ...unit import unit
@@ -67,7 +68,14 @@ class SmallClip(nn.Module):
 
     @torch.no_grad()
     def embed_images(self, pixels: Tensor) -> Tensor:
-        return unit(self.image.embed(pixels))
+        return self.embed_output(self.image_network(pixels))
+
+    @property
+    def image_network(self) -> nn.Module:
+        return self.image.backbone
+
+    def embed_output(self, output: Features) -> Tensor:
+        return unit(self.image.embed_features(output))
 
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:

@@ -110,9 +110,13 @@ class TextSpace(nn.Module):
 
     @torch.no_grad()
     def embed_images(self, pixels: Tensor) -> Tensor:
-        return self.embed_logits(self.classifier(pixels))
+        return self.embed_output(self.image_network(pixels))
 
-    def embed_logits(self, logits: Tensor) -> Tensor:
+    @property
+    def image_network(self) -> nn.Module:
+        return self.classifier
+
+    def embed_output(self, logits: Tensor) -> Tensor:
         """(B, 1000) -> (B, dim): the sum over the likeliest classes of p_c t_c, of length one."""
         best, which = (logits.float() / self.temperature).topk(self.top)  # (B, top)
         return unit(torch.einsum("bt,btd->bd", best.softmax(1), self.classes[which]))

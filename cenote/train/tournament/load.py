@@ -10,7 +10,7 @@ from typing import Any
 from ...backbones import create_backbone
 from ...models import PooledModel, load
 from ...models.frozen import FrozenBackbone
-from ...predict.feature_cache import weights_digest
+from ...predict.cache_folder import weights_digest
 from .candidates import Candidate, create_candidates
 from .run import PLAN
 from .training import load_head, read_pass

@@ -21,8 +21,8 @@ from ...data.ground_truth import one_class_each, with_boxes
 from ...data.splits import split
 from ...models import save_model
 from ...models.frozen import FrozenBackbone
+from ...predict.cache_folder import weights_digest
 from ...predict.distributed import processes, rank
-from ...predict.feature_cache import weights_digest
 from ...predict.object_map import store_object_map
 from ...predict.timing import best_times
 from ...report.tournament import CandidateMaps, CandidateResult, TournamentReport
