@@ -96,7 +96,9 @@ def test_draws_depend_on_seed_and_number_alone() -> None:
     assert whole == {2, 3, 4}
 
 
-def pretend(data: Dataset, folder: Path, config: RunConfig, *rest: Any) -> FitReport:
+def pretend(
+    data: Dataset, folder: Path, config: RunConfig, *rest: Any, **options: Any
+) -> FitReport:
     """A training that takes no time: its value on validation is the largest for a rate of 1e-2."""
     assert "test" not in data.splits  # no trial may see it
     rate = config.train.lr
@@ -181,7 +183,7 @@ from cenote.train.checkpoint import NAME
 from tests.synthetic import split_rectangles
 from tests.train.test_sweep import CONFIG, LOWER, pretend
 
-def training(data, folder, config, cache, resume):
+def training(data, folder, config, cache, resume, object_map):
     with open(sys.argv[1] + ".log", "a") as log:
         log.write(f"{folder.name} {config.train.lr:.6g} {int(resume)}\\n")
     if folder.name == sys.argv[2]:  # until it is killed
@@ -240,7 +242,7 @@ def test_an_interrupted_trial_is_repeated_by_one_of_two_searches(
     folder, writing = tmp_path / "search", threading.Lock()
 
     def training(
-        data: Dataset, out: Path, config: RunConfig, cache: Any, resume: bool
+        data: Dataset, out: Path, config: RunConfig, cache: Any, resume: bool, object_map: bool
     ) -> FitReport:
         with writing, open(f"{folder}.log", "a") as file:
             file.write(f"{out.name} {config.train.lr:.6g} {int(resume)}\n")
