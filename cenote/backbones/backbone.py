@@ -38,6 +38,8 @@ class Backbone(nn.Module):
         self.model, self.name, self.family = model, name, family_of(model)
         self.dim = num_channels(model)
         self.preprocessing = preprocessing or Preprocessing.of(model)
+        # Of `create_backbone`, to create the same architecture again; None if it is unknown.
+        self.options: dict[str, Any] | None = None
 
     @property
     def has_cls(self) -> bool:

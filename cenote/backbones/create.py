@@ -48,7 +48,7 @@ def create_backbone(
     minutes. `weights` is a local checkpoint of the timm model (.safetensors, or .pth loaded without
     unpickling code).
     """
-    preprocessing = None
+    preprocessing, created_with = None, {"img_size": img_size, **timm_options}
     pretrained = pretrained and weights is None
     if name == "lite0":
         model, preprocessing = timm.create_model(LITE0, **timm_options), LITE0_PREPROCESSING
@@ -67,7 +67,9 @@ def create_backbone(
         model = _create_timm(name, pretrained, img_size, timm_options)
     if weights is not None:
         load_weights(model, Path(weights))
-    return Backbone(model, name, preprocessing)
+    backbone = Backbone(model, name, preprocessing)
+    backbone.options = created_with
+    return backbone
 
 
 def _load_lite0(model: nn.Module) -> None:

@@ -97,6 +97,16 @@ def run(
     methods = parse_names(method, [*METHODS, "all"], "method")
     if "all" in methods:
         methods = list(METHODS)
+    uses = {METHODS[name].uses for name in methods}
+    for option, given, needed in (
+        ("--keys", keys != "auto", "keys"),
+        ("--centre", centre, "keys"),
+        ("--head", head is not None, "attention"),
+        ("--refine", refine, "object map"),
+    ):
+        if given and needed not in uses:
+            names = ", ".join(name for name, m in METHODS.items() if m.uses == needed)
+            raise ValueError(f"{option} is an option of --method {names}")
     check_output_folder(out)
     failures = Failures("discover")
     dataset = _open(images, out, methods, failures)

@@ -15,7 +15,7 @@ from torch import nn
 from ..data import Box, Dataset
 from ..data.ground_truth import visible
 from ..data.loading import UnreadableImage
-from ..metrics import CorLoc, bootstrap_interval, box_iou
+from ..metrics import bootstrap_interval, box_iou
 from ..metrics.arrays import Array
 from ..predict.discovery import (
     DEFAULT_METHOD,
@@ -30,6 +30,7 @@ from ..report.discovery import BASELINE, discovery_blocks, discovery_page, metho
 from .protocol import Evaluation, Figure, Picture, Protocol, Report, count_images
 
 DELTA = 0.5  # the IoU from which a box is right
+SIDES = np.arange(1, 101) / 100  # of boxes in the middle, shares of the image's sides
 CASES = 6  # images to show of the best and of the worst
 
 
@@ -58,12 +59,13 @@ class MethodScore:
 class DiscoveryReport(Report):
     methods: dict[str, MethodScore]  # also of a box in the middle; empty without true boxes
     images: int
-    without_box: int
+    images_with_boxes: int  # of which CorLoc is the share
     unreadable: list[str]
     delta: float
     keys: str | None  # where keys came from
     attention: str | None  # the kind of map
     object_map: str | None = None  # what it is based on
+    centred_side: float | None = None  # of the box in the middle, a share of the image's sides
     # Of the command: data, backbone, size.
     details: Mapping[str, object] = field(default_factory=dict)
     not_in_json = ("details",)
@@ -78,7 +80,7 @@ class DiscoveryReport(Report):
         sources = [f"{name} {origin}" for name, origin in origins.items() if origin is not None]
         sources += filter(None, [self.object_map])
         lines = [
-            f"{count_images(self.images)} with boxes · {', '.join(sources)} · "
+            f"{count_images(self.images_with_boxes)} with boxes · {', '.join(sources)} · "
             f"right: IoU at least {self.delta:g}",
             f"{'':22s}{'CorLoc':>8s}{'95% interval':>16s}{'mean IoU':>10s}",
         ]
@@ -90,7 +92,7 @@ class DiscoveryReport(Report):
         return "\n".join(lines)
 
     def figures(self) -> list[Figure]:
-        unit = f"% of {self.images} images"
+        unit = f"% of {self.images_with_boxes} images"
         return [Figure(f"CorLoc, {name}", s.corloc, unit) for name, s in self.methods.items()]
 
     def pictures(self, dataset: Dataset) -> Iterable[Picture]:
@@ -138,7 +140,7 @@ def discover(
     progress_file: Path | None = None,
     **options: Any,
 ) -> DiscoveryReport:
-    """Compute CorLoc for each method, and for a box in the middle with half of the image's area.
+    """Compute CorLoc for each method, and for a box in the middle of the size that is best here.
 
     `on_result` receives every image; those without a true box are not counted, nor are those with a
     box outside of the image, which are named. `options` are those of `discover_objects`: size,
@@ -147,8 +149,8 @@ def discover(
     extractor, results = discover_objects(
         model, dataset, methods, loading.workers, progress_file, **options
     )
-    scores = {method: _RunningScore() for method in (*methods, BASELINE)}
-    images, wrong, bad = 0, 0, list[str]()
+    scores = {method: _RunningScore() for method in methods}
+    centred, images, bad = list[Array](), 0, list[str]()
     for result in results:
         loading.advance(1)
         if isinstance(result, UnreadableImage):
@@ -162,45 +164,59 @@ def discover(
             truth = true_boxes(dataset[result.position].boxes, result.size, hard, name)
         except ValueError as error:
             bad.append(str(error))
-            wrong += 1
             continue
         if len(truth):
-            for method, objects in {**result.objects, BASELINE: centred_box(result.size)}.items():
+            centred.append(box_iou(centred_boxes(result.size), truth).max(1))
+            for method, objects in result.objects.items():
                 scores[method].add(result.position, objects, truth, name)
     if progress_file is not None:
         progress_file.unlink(missing_ok=True)
     if not images:
         reason = next(iter(bad), "it is empty")
         raise ValueError(f"no image of {dataset.name} could be used: {reason}")
-    counted = scores[BASELINE].corloc.count
-    return DiscoveryReport(
-        methods={m: score.result() for m, score in scores.items()} if counted else {},
-        images=counted,
-        without_box=images - counted - wrong,
+    report = DiscoveryReport(
+        methods={},
+        images=images,
+        images_with_boxes=len(centred),
         unreadable=bad,
         delta=DELTA,
         keys=extractor.key_source,
         attention=extractor.map_kind,
         object_map=extractor.object_map,
     )
+    if centred:
+        overlaps = np.stack(centred)
+        best = (overlaps >= DELTA).mean(0).argmax()
+        report.methods = {method: score.result() for method, score in scores.items()}
+        report.methods[BASELINE] = _method_score(overlaps[:, best])
+        report.centred_side = float(SIDES[best])
+    return report
 
 
-def centred_box(size: tuple[int, int]) -> DiscoveredObjects:
-    """Return the baseline, half of the area: photographers place the object in the middle."""
+def centred_boxes(size: tuple[int, int]) -> Array:
+    """Return (100, 4), boxes of SIDES of the image: photographers place the object in the middle."""
     half = np.array([*size, *size]) / 2
-    return DiscoveredObjects((half + np.sqrt(0.5) * half * [-1, -1, 1, 1])[None], [])
+    boxes: Array = half + SIDES[:, None] * half * [-1, -1, 1, 1]
+    return boxes
+
+
+def _method_score(
+    overlaps: Array, best: Sequence[DiscoveryCase] = (), worst: Sequence[DiscoveryCase] = ()
+) -> MethodScore:
+    interval = [100 * bound for bound in bootstrap_interval(overlaps >= DELTA)]
+    corloc = 100 * float((overlaps >= DELTA).mean())
+    return MethodScore(corloc, interval, 100 * float(overlaps.mean()), list(best), list(worst))
 
 
 class _RunningScore:
     """CorLoc of one method, one number per image, and the best and the worst images."""
 
     def __init__(self) -> None:
-        self.corloc, self.overlaps = CorLoc(DELTA), array("d")
+        self.overlaps = array("d")
         self.best: list[DiscoveryCase] = []
         self.worst: list[DiscoveryCase] = []
 
     def add(self, position: int, objects: DiscoveredObjects, truth: Array, name: str) -> None:
-        self.corloc.add(objects.boxes, truth, name)
         overlap = float(box_iou(objects.boxes, truth).max(initial=0))
         self.overlaps.append(overlap)
         boxes, true_boxes = objects.boxes.round(1).tolist(), truth.round(1).tolist()
@@ -213,7 +229,4 @@ class _RunningScore:
         self.worst = sorted([*self.worst, case], key=lambda c: (c.overlap, c.position))[:CASES]
 
     def result(self) -> MethodScore:
-        overlaps = np.array(self.overlaps)
-        interval = [100 * bound for bound in bootstrap_interval(overlaps >= DELTA)]
-        corloc, mean = 100 * self.corloc.result(), 100 * float(overlaps.mean())
-        return MethodScore(corloc, interval, mean, self.best, self.worst)
+        return _method_score(np.array(self.overlaps), self.best, self.worst)

@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 class Localize(Protocol[LocalizationReport], name="localize"):
     def run(self, evaluation: Evaluation) -> LocalizationReport:
-        test, val = one_class_each(evaluation.test), evaluation.splits.val
-        val = None if val is None else one_class_each(val)
-        with evaluation.loading("localize", len(test) + len(val or ())) as loading:
+        test, val = evaluation.test, evaluation.splits.val
+        pairs = sum(len(one_class_each(images)) for images in (test, val) if images is not None)
+        with evaluation.loading("localize", pairs) as loading:
             report = localize(evaluation.model, test, val, evaluation.map, loading=loading)
             if report.threshold is not None:
                 _save_threshold(evaluation, report, val, loading)

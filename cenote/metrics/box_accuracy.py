@@ -5,7 +5,7 @@ threshold; and what a box in the middle of the image scores.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import count, islice
+from itertools import count, islice, tee
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -80,14 +80,15 @@ class BoxAccuracy:
         pixels, sizes (w, h).
 
         `ranks`, the place of the true class among the predictions (0: first), are for Top-1 and
-        Top-5. Returns (n, T), the `overlaps` of each image.
+        Top-5. Rows of the same name in sequence, such as the classes of one image, are drawn
+        together by the bootstrap. Returns (n, T), the `overlaps` of each image.
         """
         added = [np.empty((0, len(self.thresholds)))]
         if ranks is None:
             ranks = ()
         remaining_ranks = iter(ranks)
         images = zip(score_maps, boxes, image_sizes, strict=True)
-        names = names or (f"image {i}" for i in count(self.count))
+        names, image_names = tee(names or (f"image {i}" for i in count(self.count)))
         rows = ((*image, name) for image, name in zip(images, names, strict=False))
         for chunk in on_all_cores(self.overlaps, rows):
             overlaps = np.stack(chunk)  # (n, T)
@@ -98,7 +99,7 @@ class BoxAccuracy:
             self.right[2] += hits[: len(places)][places < 5].sum(0)
             self.ranked += len(places)
             self.count += len(hits)
-            self.resamples.add(hits)
+            self.resamples.add(hits, islice(image_names, len(hits)))
             added.append(overlaps)
         return np.concatenate(added)
 

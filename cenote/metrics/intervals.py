@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,20 @@ class Resamples:
     def __init__(self, shape: tuple[int, ...], resamples: int) -> None:
         self.sums, self.counts = np.zeros((resamples, *shape)), np.zeros(resamples)
         self._rng = np.random.default_rng(0)
+        self._last: tuple[str | None, Array] = None, np.zeros(resamples)
 
     def __len__(self) -> int:
         return len(self.counts)
 
-    def add(self, values: Array) -> None:
-        """(n, *shape): one row per image."""
+    def add(self, values: Array, names: Iterable[str]) -> None:
+        """(n, *shape): one row per image; rows of the same name in sequence are of one image, such
+        as one for each of its classes, and are drawn together.
+        """
         copies = self._rng.poisson(1.0, (len(self.counts), len(values)))
+        for i, name in enumerate(names):
+            if name == self._last[0]:
+                copies[:, i] = self._last[1]
+            self._last = name, copies[:, i]
         self.sums += np.tensordot(copies.astype(np.float64), values.astype(np.float64), 1)
         self.counts += copies.sum(1)
 

@@ -53,19 +53,20 @@ def _with_output_stride(name: str, stride: int, **options: Any) -> Backbone | No
 def without_last_stride(backbone: Backbone) -> Backbone:
     """Return a copy with the same weights and a map twice as fine.
 
-    Returns `backbone` itself where the architecture does not allow it, or the map is fine already.
+    Returns `backbone` itself where the architecture does not allow it or is unknown, or the map is
+    fine already.
     """
-    if type(backbone) is not Backbone or backbone.stride() != (32, 32):
+    is_known = type(backbone) is Backbone and backbone.options is not None
+    if not is_known or backbone.stride() != (32, 32):
         return backbone
-    finer = _with_output_stride(backbone.name, 16, pretrained=False)
+    finer = _with_output_stride(backbone.name, 16, **(backbone.options or {}))
     if finer is None:
         return backbone
-    try:
-        missing = finer.load_state_dict(backbone.state_dict(), strict=False).missing_keys
-    except RuntimeError:  # created with other options
-        return backbone
-    if len(missing) > 2:  # more than weight and bias of a classifier
-        return backbone
+    model: Any = finer.model
+    classifier = str(model.pretrained_cfg["classifier"]).partition(".")[0]  # head of head.fc
+    missing, unexpected = finer.load_state_dict(backbone.state_dict(), strict=False)
+    if unexpected or not all(key.startswith(f"model.{classifier}.") for key in missing):
+        return backbone  # its layers were changed after it was created
     finer.preprocessing = backbone.preprocessing
     return finer.to(next(backbone.parameters()).device)
 

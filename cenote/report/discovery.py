@@ -58,8 +58,8 @@ def discovery_page(report: Mapping[str, Any], dataset: Dataset, method: str) -> 
     low, high = score["interval"]
     title = f"{method_title(method)} on {dataset.name}: CorLoc {score['corloc']:.1f}"
     headings = {
-        "best": f"{title} ({low:.1f} to {high:.1f}) · the best of {report['images']} · "
-        "amber: found, blue: true",
+        "best": f"{title} ({low:.1f} to {high:.1f}) · the best of "
+        f"{report['images_with_boxes']} · amber: predicted, blue: true",
         "worst": "the worst",
     }
     groups: dict[str, list[SheetEntry]] = {heading: [] for heading in headings.values()}
@@ -81,7 +81,7 @@ def discovery_blocks(report: Mapping[str, Any], dataset: Dataset) -> list[Block]
     bars = [Bar(method_title(name), score["corloc"]) for name, score in methods]
     baseline = Bar("a box in the middle:", report["methods"][BASELINE]["corloc"])
     note = (
-        f"CorLoc: of {report['images']} images, a box overlaps a true one by at least "
+        f"CorLoc: of {report['images_with_boxes']} images, a box overlaps a true one by at least "
         f"{report['delta']:g}."
     )
     rows = []
@@ -89,7 +89,7 @@ def discovery_blocks(report: Mapping[str, Any], dataset: Dataset) -> list[Block]
         low, high = score["interval"]
         interval, overlap = f"{low:.1f} to {high:.1f}", f"{score['mean_overlap']:.1f}"
         rows.append((method_title(name), f"{score['corloc']:.1f}", interval, overlap))
-    title = "Objects found without labels"
+    title = "Boxes without labels"
     blocks: list[Block] = [
         Bars(title, "%", tuple(bars), (note,), baseline),
         Table(f"{title}, in numbers", COLUMNS, tuple(rows)),
@@ -117,8 +117,7 @@ def discover_command_page(
     blocks = discovery_blocks(report, dataset)
     for name, examples in photos.items():
         if examples:
-            blocks.append(Boxes(f"Found by {method_title(name)}", tuple(examples)))
+            blocks.append(Boxes(method_title(name), tuple(examples)))
     names = ", ".join(method_title(name) for name in photos)
-    photographs = report["images"] + report["without_box"]
-    lead = f"{boxes} boxes in {photographs} photographs by {names}, with {report['backbone']}."
+    lead = f"{boxes} boxes in {report['images']} photographs: {names}, {report['backbone']}."
     return Page(f"Objects in {report['data']}", lead, tuple(blocks), command, seconds)

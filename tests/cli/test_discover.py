@@ -240,6 +240,27 @@ def test_nothing_to_look_at(
         assert str(path) in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "method"),
+    [
+        (["--head", "1"], "dinoseg"),
+        (["--keys", "map"], "lost"),
+        (["--centre"], "tokencut"),
+        (["--refine", "--method", "lost"], "object"),
+    ],
+)
+def test_an_option_that_no_method_uses_is_refused(
+    photos: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    options: list[str],
+    method: str,
+) -> None:
+    assert discover(photos, "-o", tmp_path / "out", *options) == 2
+    error = capfd.readouterr().err
+    assert options[0] in error and method in error
+
+
 def test_it_finds_real_birds(tmp_path: Path) -> None:
     """The default is right on more than half of the photographs."""
     rows = list(csv.DictReader((shared_data("cub") / "annotations.csv").open()))[::75]

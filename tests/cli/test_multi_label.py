@@ -1,6 +1,7 @@
 """Images with several classes as a user meets them: fit, evaluate, localize."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,17 @@ def test_evaluate(
     assert "CorLoc of each class" in page and "Average precision of each class" in page
     assert main(["evaluate", str(trained), str(scenes), "--on", "knn"]) == 2
     assert "knn needs one class per image" in capsys.readouterr().err
+
+
+def test_a_model_of_one_class_per_image(scenes: Path, trained: Path, tmp_path: Path) -> None:
+    """On images with several, boxes are evaluated for each of their classes, too."""
+    shutil.copytree(trained, tmp_path / "run")
+    config = json.loads((trained / "config.json").read_text())
+    (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "multi_label": False}))
+    command = ["evaluate", str(tmp_path / "run"), str(scenes), "--on", "localize", "--json"]
+    assert main([*command, "-o", str(tmp_path / "out")]) == 0
+    report = json.loads((tmp_path / "out" / "results.json").read_text())["localize"]
+    assert {entry["name"] for entry in report["by_class"]} == set(COLOURS)
 
 
 def test_localize(scenes: Path, trained: Path, tmp_path: Path) -> None:

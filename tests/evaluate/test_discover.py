@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cenote.backbones import Backbone, Features, Preprocessing
 from cenote.data import Box, Dataset, Record, pack
 from cenote.data.table import BoxTable
-from cenote.evaluate.discover import centred_box, discover, true_boxes
+from cenote.evaluate.discover import centred_boxes, discover, true_boxes
 from cenote.models import replace_pool
 from cenote.predict.input_size import InputSize
 from tests.toy_models import NARROW
@@ -102,7 +102,7 @@ def test_corloc_counts_images_with_a_true_box(tmp_path: Path) -> None:
     ]
     dataset = photographs(tmp_path, truths)
     report = discover(Colours(), dataset, ["tokencut"])
-    assert (report.images, report.without_box) == (4, 2)
+    assert (report.images, report.images_with_boxes) == (6, 4)
     assert report.methods["tokencut"].corloc == 75
     assert discover(Colours(), dataset, ["tokencut"], hard=False).methods[
         "tokencut"
@@ -118,11 +118,16 @@ def test_true_boxes_are_cut_at_the_border() -> None:
     assert true_boxes([Box(0, 0, 9, 9, crowd=True)], (64, 48)).shape == (0, 4)
 
 
-def test_the_box_in_the_middle_has_half_the_area() -> None:
-    ((x0, y0, x1, y1),) = centred_box((200, 100)).boxes
-    assert (x1 - x0) * (y1 - y0) == pytest.approx(10000) and (x0 + x1, y0 + y1) == pytest.approx(
-        (200, 100)
+def test_the_box_in_the_middle_has_the_side_that_is_best(tmp_path: Path) -> None:
+    np.testing.assert_allclose(
+        centred_boxes((200, 100))[[49, 99]], [[50, 25, 150, 75], [0, 0, 200, 100]]
     )
+    boxes = [Box(60, 45, 100, 75), Box(58, 43, 102, 77), Box(0, 0, 160, 120)]
+    report = discover(
+        Colours(), photographs(tmp_path, [((160, 120), (b,)) for b in boxes]), ["lost"]
+    )
+    assert report.methods["centre"].corloc == pytest.approx(200 / 3)
+    assert report.centred_side is not None and 0.15 < report.centred_side < 0.4
 
 
 def test_bad_images_are_named_and_the_others_done(tmp_path: Path) -> None:
@@ -146,7 +151,7 @@ def test_a_box_outside_of_the_image_is_named_and_not_counted_as_missed(tmp_path:
     dataset.table = dataset.table._replace(boxes=BoxTable(ends, corners, *rest))
     seen: list[object] = []
     report = discover(Colours(), dataset, ["tokencut"], on_result=seen.append)
-    assert (report.images, report.without_box, len(seen)) == (2, 1, 4)
+    assert (report.images, report.images_with_boxes, len(seen)) == (4, 2, 4)
     assert report.methods["tokencut"].corloc == 100
     (message,) = report.unreadable
     assert "1.png" in message and "508, 600, 560, 680" in message and "96 x 200" in message

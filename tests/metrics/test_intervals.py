@@ -23,9 +23,21 @@ def test_image_by_image_gives_the_same_interval() -> None:
     values = (np.random.default_rng(1).random(500) < 0.3).astype(float)
     resamples = Resamples((), 3000)
     for chunk in np.split(values, 10):
-        resamples.add(chunk)
+        resamples.add(chunk, map(str, range(len(chunk))))
     assert percentiles(resamples.means(), 0.95) == pytest.approx(
         bootstrap_interval(values, resamples=3000), abs=0.006
+    )
+
+
+def test_rows_of_one_image_are_drawn_together() -> None:
+    values = (np.random.default_rng(1).random(200) < 0.3).astype(float)
+    once, thrice = Resamples((), 3000), Resamples((), 3000)
+    once.add(values, map(str, range(200)))
+    rows, names = np.repeat(values, 3), np.repeat(np.arange(200), 3).astype(str)
+    for part in (slice(0, 301), slice(301, 600)):  # an image may be in two batches
+        thrice.add(rows[part], names[part])
+    assert percentiles(thrice.means(), 0.95) == pytest.approx(
+        percentiles(once.means(), 0.95), abs=0.01
     )
 
 

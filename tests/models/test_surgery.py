@@ -13,6 +13,7 @@ from torchvision.ops import FeaturePyramidNetwork
 
 from cenote.models import create_model, replace_pool
 from cenote.models.attention_maps import cls_attention
+from cenote.models.surgery import without_last_stride
 from tests.toy_models import NARROW
 
 IMAGES = torch.randn(2, 3, 65, 97, generator=torch.Generator().manual_seed(0))
@@ -62,6 +63,20 @@ def test_stride_removal_of_other_families() -> None:
         create_model("resnet18", "gap", stride=3)
     with pytest.raises(ValueError, match=r"'resnet188'.*'resnet18'"):
         create_model("resnet188", "gap", stride=2)
+
+
+@torch.no_grad()
+def test_the_last_stride_is_removed_from_the_same_architecture() -> None:
+    torch.manual_seed(0)
+    options: dict[str, Any] = {**NARROW, "stem_type": "deep", "stem_width": 4, "act_layer": "gelu"}
+    backbone = create_model("resnet18", "gap", 3, **options).eval().backbone
+    finer = without_last_stride(backbone).eval()
+    old, new = backbone(IMAGES), finer(IMAGES)
+    assert_close(new.tokens.unflatten(1, new.grid)[:, ::2, ::2].flatten(1, 2), old.tokens)
+    backbone.model.layer4 = nn.Identity()  # changed: weights of a new network have no place
+    assert without_last_stride(backbone) is backbone
+    unknown = replace_pool(timm.create_model("resnet18", **NARROW), "gap", 3).backbone
+    assert without_last_stride(unknown) is unknown
 
 
 SWIN = {"img_size": (64, 96), "embed_dim": 24, "depths": (1, 1, 1, 1)}

@@ -31,7 +31,7 @@ def report() -> DiscoveryReport:
     lost = MethodScore(50.0, [0.0, 100.0], 40.0, best, [case(1, "b.png", 10.0)])
     baseline = MethodScore(50.0, [0.0, 100.0], 40.0, [], [])
     methods = {"lost": lost, "centre": baseline}
-    return DiscoveryReport(methods, 2, 0, [], 0.5, "block", None)
+    return DiscoveryReport(methods, 2, 2, [], 0.5, "block", None)
 
 
 def test_what_is_outside_the_mask_goes_dark() -> None:

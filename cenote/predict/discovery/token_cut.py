@@ -11,9 +11,7 @@ from .base import Grid, PatchFeatures, PatchObject, component, patch_array, patc
 
 EPS = 1e-5  # weight of an edge between dissimilar patches
 TIE = 1e-6  # relative difference below which values of an eigenvector are equal
-MAX_STEPS = 300  # of Lanczos
-CHECK_EVERY = 4  # steps between two computations of the residual
-MAX_RESIDUAL = 1e-11  # eigenvalues are at most 1
+TOLERANCE = 1e-11  # of the eigenvalue, which is at most 1
 SPARSE = 0.1  # share of similar pairs below which the graph is stored as a sparse matrix
 
 
@@ -48,7 +46,7 @@ def second_vector(near: Array) -> Array | None:
     positive. None if every vector has this eigenvalue.
 
     With z = D^1/2 y it is the second largest eigenvalue of D^-1/2 E D^-1/2, whose first eigenvector
-    D^1/2 1 is known and projected out; then Lanczos, always from the same start.
+    D^1/2 1 is known and projected out; Lanczos starts from the same vector every time.
     """
     n = len(near)
     count = near.sum(1)
@@ -67,41 +65,28 @@ def first_largest(values: Array) -> int:
 
 
 def _lanczos(near: Array, s: Array) -> Array:
-    """Run Lanczos with full orthogonalization until the residual vanishes."""
-    from scipy.linalg import eigh_tridiagonal
+    """Return z by implicitly restarted Lanczos (ARPACK), the dense solution if it fails."""
     from scipy.sparse import csr_array
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
     n = len(s)
     edges: Any = near.astype(np.float64)
     if np.count_nonzero(near) < SPARSE * n * n:
         edges = csr_array(near, dtype=np.float64)
-    steps = min(n - 1, MAX_STEPS)
-    basis, a, b = np.empty((steps + 1, n)), np.empty(steps), np.empty(steps)
-    basis[0] = 1 / s / np.linalg.norm(1 / s)  # D^1/2 1, the known eigenvector
-    z = _orthogonal(np.random.default_rng(0).standard_normal(n), basis[:1])
-    z /= np.linalg.norm(z)
-    for j in range(steps):
-        basis[j + 1] = z
+    first = 1 / s / np.linalg.norm(1 / s)  # D^1/2 1, whose eigenvalue 1 becomes -1
+
+    def product(z: Array) -> Array:
         x = s * z
         w = s * ((1 - EPS) * (edges @ x) + EPS * x.sum())  # E = (1 - EPS) * edges + EPS
-        a[j] = z @ w
-        w = _orthogonal(w, basis[: j + 2])
-        b[j] = np.linalg.norm(w)
-        exhausted = j == n - 2 or b[j] < MAX_RESIDUAL
-        if exhausted or j % CHECK_EVERY == CHECK_EVERY - 1:
-            ritz = eigh_tridiagonal(a[: j + 1], b[:j], select="i", select_range=(j, j))[1][:, 0]
-            if exhausted or b[j] * abs(ritz[-1]) < MAX_RESIDUAL:
-                vector: Array = ritz @ basis[1 : j + 2]
-                return vector
-        z = w / b[j]
-    return _dense(near, s)  # many eigenvalues that hardly differ
+        return np.asarray(w - 2 * (first @ z) * first)
 
-
-def _orthogonal(z: Array, basis: Array) -> Array:
-    """Project the rows of the basis out of z; twice because of rounding."""
-    for _ in range(2):
-        z = z - (basis @ z) @ basis
-    return z
+    start = np.random.default_rng(0).standard_normal(n)
+    operator = LinearOperator((n, n), product, dtype=np.float64)
+    try:
+        vector: Array = eigsh(operator, 1, which="LA", v0=start, tol=TOLERANCE)[1][:, 0]
+    except (ArpackError, TypeError):  # many eigenvalues that hardly differ, or n = 2
+        return _dense(near, s)
+    return vector
 
 
 def _dense(near: Array, s: Array) -> Array:
