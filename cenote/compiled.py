@@ -19,13 +19,18 @@ def available() -> bool:
         return False
 
 
-def compiled(function: F) -> F:
+def compiled(function: F, **options: object) -> F:
     """Compile at the first call, cache on disk, release the GIL."""
     try:
-        fast: F = _numba().njit(cache=True, nogil=True)(function)
+        fast: F = _numba().njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:  # no writable folder for the cache: compile once per process
-        fast = _numba().njit(nogil=True)(function)
+        fast = _numba().njit(nogil=True, **options)(function)
     return fast
+
+
+def reordered(function: F) -> F:
+    """Compile with vectorized sums, whose order depends on the CPU; x / 0 is as in NumPy."""
+    return compiled(function, fastmath={"reassoc", "contract"}, error_model="numpy")
 
 
 def inlined(function: F) -> F:

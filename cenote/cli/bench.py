@@ -19,6 +19,7 @@ def run(
     batch: int = 4,
     rounds: int | None = None,
     layout: Literal["tokens", "map"] = "tokens",
+    busy: int = 0,
     json: bool = False,
 ) -> None:
     """Measure the time of pools or of whole models, as ratios to GAP and to other implementations.
@@ -33,9 +34,11 @@ def run(
         batch: models: images per batch.
         rounds: Timed rounds, the best of which counts (by default 7 for pools, 20 for models).
         layout: pools: features as a ViT's tokens, or as a view of a CNN's map.
+        busy: Other processes that use the cores meanwhile, one core each.
         json: Print JSON instead of tables.
     """
     from cenote.evaluate import speed
+    from cenote.predict.timing import busy_neighbours
 
     if what == "pools":
         if rounds is None:
@@ -56,9 +59,10 @@ def run(
     reports = []
     for name, run_measurement in runs.items():
         print(f"measuring {name} ...", file=sys.stderr)
-        reports.append(run_measurement())
+        with busy_neighbours(busy):
+            reports.append(run_measurement())
         if not json:
             print(table(reports[-1]), flush=True)
     if json:
-        report = {**speed.machine(), "rounds": rounds, **settings, key: reports}
+        report = {**speed.machine(), "rounds": rounds, "busy": busy, **settings, key: reports}
         print(to_json.dumps(report, indent=2))

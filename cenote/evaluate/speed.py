@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from ..models import create_model
 from ..pooling import create_pool, list_pools
 from ..pooling.registry import entry
-from ..predict.timing import best_times, peak_memory
+from ..predict.timing import best_times, peak_memory, round_times
 from ..report.table import align_columns
 
 Size = tuple[int, int, int, int]  # B, C, H, W
@@ -117,8 +118,8 @@ def measure_pools(
     """Measure milliseconds and MiB of every pool, and the ratios to GAP and to its rivals.
 
     A ratio to GAP above one is slower than GAP; a ratio to a rival above one is faster than the
-    rival. Memory is what the call needs in addition to its input and weights, with results and
-    gradients.
+    rival. Times are those of the best round, and of the median one. Memory is what the call needs in
+    addition to its input and weights, with results and gradients.
     """
     b, c, h, w = size
     torch.manual_seed(0)
@@ -127,16 +128,18 @@ def measure_pools(
     rows: dict[str, dict[str, Any]] = {label: {"pool": label} for label in runs}
     for mode in ("forward", "training"):
         calls = {label: getattr(run, mode) for label, run in runs.items()}
-        times = best_times(calls, rounds)
+        times = round_times(calls, rounds)
         for label, row in rows.items():
-            row[f"{mode}_ms"] = times[label] * 1e3
+            row[f"{mode}_ms"] = min(times[label]) * 1e3
+            row[f"{mode}_median_ms"] = median(times[label]) * 1e3
             row[f"{mode}_mib"] = peak_memory(calls[label]) / 2**20
-            row[f"{mode}_to_gap"] = times[label] / times["gap"]
+            row[f"{mode}_to_gap"] = min(times[label]) / min(times["gap"])
     for pool in pools:
         row = rows[pool.label]
         row["rivals"] = {name: {} for name in pool.rivals}
         for (name, ratios), mode in product(row["rivals"].items(), ("forward", "training")):
-            ratios[f"{mode}_speedup"] = rows[name][f"{mode}_ms"] / row[f"{mode}_ms"]
+            for key, ms in (("speedup", "ms"), ("median_speedup", "median_ms")):
+                ratios[f"{mode}_{key}"] = rows[name][f"{mode}_{ms}"] / row[f"{mode}_{ms}"]
             ratios[f"{mode}_memory"] = row[f"{mode}_mib"] / rows[name][f"{mode}_mib"]
     return {"size": list(size), "pools": list(rows.values())}
 
@@ -211,8 +214,9 @@ def parse_size(text: str) -> Size:
 
 def pool_table(report: dict[str, Any]) -> str:
     """Return one size as text."""
-    digits = {"ms": 2, "mib": 1, "to_gap": 1}
-    rows = [["pool", "forward ms", "training ms", "fwd MiB", "train MiB", "fwd/GAP", "train/GAP"]]
+    digits = {"ms": 2, "median_ms": 2, "mib": 1, "to_gap": 1}
+    units = "ms", "median ms", "MiB", "/ GAP"
+    rows = [["pool", *(f"{mode} {unit}" for unit, mode in product(units, ("fwd", "train")))]]
     ratios = []
     for row in report["pools"]:
         pairs = product(digits, ("forward", "training"))
@@ -221,7 +225,9 @@ def pool_table(report: dict[str, Any]) -> str:
         for rival, ratio in row["rivals"].items():
             ratios.append(
                 f"  {row['pool']} against {rival}: {ratio['forward_speedup']:.1f}x as fast "
-                f"forward, {ratio['training_speedup']:.1f}x in training, at "
+                f"forward, {ratio['training_speedup']:.1f}x in training (medians "
+                f"{ratio['forward_median_speedup']:.1f}x, "
+                f"{ratio['training_median_speedup']:.1f}x), at "
                 f"{ratio['forward_memory']:.2f} and {ratio['training_memory']:.2f} of the memory"
             )
     return "\n".join(["x".join(map(str, report["size"])), align_columns(rows), *ratios, ""])

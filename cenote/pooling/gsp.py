@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 from .base import Grid, Pool
 from .framework import UNIFORM, Algorithm, Component, Variables, power
-from .kernels.blocks import blocks_serve
-from .kernels.gsp import costs, gsp_blocked, weights
+from .kernels.gsp import costs, gsp_in_threads, weights
+from .kernels.threads import loops_serve
 from .registry import register
 
 
@@ -82,8 +82,8 @@ class GSP(Pool):
         if self.mu == 1:
             p = torch.full_like(x[..., 0], 1 / x.shape[1])  # b -> inf: GAP (Claim 4.1)
             u = x.mean(1)
-        elif blocks_serve(x):
-            u, p = gsp_blocked(x, _clip(self.prototypes), self.mu, self.eps)
+        elif loops_serve(x):
+            u, p = gsp_in_threads(x, _clip(self.prototypes), self.mu, self.eps)
         else:
             p = weights(costs(x, _clip(self.prototypes)), self.mu, self.eps)
             u = (p[:, None] @ x).squeeze(1)

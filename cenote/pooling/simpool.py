@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from .base import Grid, Pool
 from .framework import DOT, GAP_INIT, Algorithm, Component, power, softmax_over_positions
-from .kernels.blocks import blocks_serve
-from .kernels.simpool import simpool_blocked
+from .kernels.simpool import simpool_in_threads
+from .kernels.threads import loops_serve
 from .registry import register
 
 MINIMUM_OVER = {"image": (1, 2), "batch": (0, 1, 2), "channel": (1,)}  # axes of (B, N, D)
@@ -51,9 +51,9 @@ class SimPool(Pool):
         return f"simpool (gamma {self.gamma:g})"
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
-        if self.floor == "image" and blocks_serve(x):  # the same function, in cache-sized blocks
+        if self.floor == "image" and loops_serve(x):  # the same function
             weights = self.wq.weight, self.wk.weight, self.norm.weight, self.norm.bias
-            u, a = simpool_blocked(x, *weights, self.norm.eps, self.gamma)
+            u, a = simpool_in_threads(x, *weights, self.norm.eps, self.gamma)
             return self.shift(u[:, None]), a[:, None]
         u0 = x.mean(1, keepdim=True)  # (B, 1, D) [SimPool Eq. 12]
         q = self.wq(u0)  # [SimPool Eq. 13]

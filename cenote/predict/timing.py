@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,10 +15,15 @@ Call = Callable[[], object]
 
 
 def best_times(calls: dict[str, Call], rounds: int) -> dict[str, float]:
-    """Return the best time of each call in seconds; every round runs all calls in turn."""
+    """Return the best time of each call in seconds."""
+    return {name: min(times) for name, times in round_times(calls, rounds).items()}
+
+
+def round_times(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
+    """Return the times of each call in seconds; every round runs all calls in turn."""
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}")
-    best = dict.fromkeys(calls, float("inf"))
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for i in range(rounds + 1):
         order = list(calls.items())
         start_at = i % len(order)  # another call is first in every round
@@ -24,8 +31,24 @@ def best_times(calls: dict[str, Call], rounds: int) -> dict[str, float]:
             start = time.perf_counter()
             call()
             if i > 0:  # the first round warms up
-                best[name] = min(best[name], time.perf_counter() - start)
-    return best
+                times[name].append(time.perf_counter() - start)
+    return times
+
+
+@contextmanager
+def busy_neighbours(count: int) -> Iterator[None]:
+    """Run `count` other processes that multiply matrices meanwhile, each on one thread."""
+    code = (
+        "import os, torch; torch.set_num_threads(1); x, parent = torch.eye(256), os.getppid()\n"
+        "while os.getppid() == parent: x @ x"
+    )
+    processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def peak_memory(call: Call) -> int:

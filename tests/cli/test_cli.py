@@ -208,3 +208,11 @@ def test_bench_takes_at_least_one_round(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["bench", "pools", "--pools", "gap", "--sizes", "1x2x1x1", "--rounds", "0"]) == 2
     text, error = capsys.readouterr()
     assert not text and re.search(r"\brounds\b.*\b0\b", error)
+
+
+def test_bench_beside_another_process(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--sizes", "1x2x1x1", "--rounds", "1", "--json"]
+    assert main(["bench", "pools", "--pools", "gap", *small, "--busy", "1"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    gap = report["sizes"][0]["pools"][0]
+    assert report["busy"] == 1 and gap["forward_median_ms"] >= gap["forward_ms"] > 0

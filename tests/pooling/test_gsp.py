@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import brentq
 
 from cenote.pooling import create_pool
-from cenote.pooling.kernels import blocks
+from cenote.pooling.kernels import threads
 from cenote.pooling.kernels.gsp import costs, solve, weights
 
 DIM = 12
@@ -26,9 +26,9 @@ def prop_4_1(x: torch.Tensor, w: torch.Tensor, mu: float, eps: float, steps: int
     return rho, t * kernel * rho
 
 
-@pytest.fixture(autouse=True, params=["blocked", "plain"])
+@pytest.fixture(autouse=True, params=["compiled", "plain"])
 def path(request, monkeypatch):
-    monkeypatch.setattr(blocks, "WORTH_IT", 0 if request.param == "blocked" else np.inf)
+    monkeypatch.setattr(threads, "WORTH_IT", 0 if request.param == "compiled" else np.inf)
 
 
 def make(**options):
@@ -71,7 +71,7 @@ def test_root(mu, eps):
 
 
 def test_gradient_is_the_implicit_one():
-    """The blocked backward, the autograd form and finite differences of the layer agree."""
+    """The compiled backward, the autograd form and finite differences of the layer agree."""
     pool, x = make(eps=20.0), torch.randn(2, 10, DIM, dtype=torch.float64) * 0.4
     x.requires_grad_()
     r, rp = torch.randn(2, DIM, dtype=torch.float64), torch.randn(2, 10, dtype=torch.float64)

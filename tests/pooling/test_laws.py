@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cenote.pooling import NoAttention, OnMap, Pool, create_pool, list_pools
-from cenote.pooling.kernels import blocks
+from cenote.pooling.kernels import threads
 
 Case = tuple[str, dict]
 
@@ -95,10 +95,9 @@ every_pool_with_a_row = for_each(
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """Eager runs take the blocked path, two images at a time, although these inputs are small."""
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2 * 12 * DIM * 8)
-    monkeypatch.setattr(blocks, "WORTH_IT", 0)
+def compiled_loops(monkeypatch):
+    """Eager runs take the compiled path, although these inputs are small."""
+    monkeypatch.setattr(threads, "WORTH_IT", 0)
 
 
 def make(name: str, options: dict, dtype: torch.dtype = torch.float32) -> Pool:
@@ -308,7 +307,7 @@ def test_an_empty_batch(name, options):
 
 @for_each(TRACED_BY_DEFAULT)
 def test_traces_without_breaks(name, options):
-    """The traced path and the eager one (blocked on CPU) are the same function, gradients
+    """The traced path and the eager one (compiled loops on CPU) are the same function, gradients
     included.
     """
     check_compiled(make(name, options, torch.float64), backend="eager")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cenote.pooling import MixablePool, create_pool, list_pools
-from cenote.pooling.kernels import mixed_max
+from cenote.pooling.kernels import mixed_max, threads
 from tests.threads import thread_count
 
 MIXING = ["gap", "max", "gap+max"]
@@ -16,7 +16,7 @@ MIXING = ["gap", "max", "gap+max"]
 @pytest.fixture(params=["compiled", "built"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "built":
-        monkeypatch.setattr(mixed_max, "available", lambda: False)
+        monkeypatch.setattr(threads, "available", lambda: False)
         monkeypatch.setattr(mixed_max, "CHUNK", 7)
     return str(request.param)
 

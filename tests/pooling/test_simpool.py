@@ -9,7 +9,7 @@ import torch
 from timm.layers import SimPool1d, SimPool2d
 
 from cenote.pooling import create_pool
-from cenote.pooling.kernels import blocks
+from cenote.pooling.kernels import threads
 from cenote.pooling.simpool import SimPool
 
 DIM = 16
@@ -61,9 +61,9 @@ def grads(loss: torch.Tensor, x: torch.Tensor, pool: SimPool) -> list[torch.Tens
 @pytest.mark.parametrize("gamma", [None, 1.0, 1.25, 2.0, 3.0])
 @pytest.mark.parametrize("scale", [1e-2, 1.0, 1e2])
 @pytest.mark.parametrize("layout", ["tokens", "map"])
-@pytest.mark.parametrize("path", ["blocked", "plain"])
+@pytest.mark.parametrize("path", ["compiled", "plain"])
 def test_algorithm_2(gamma, scale, layout, path, monkeypatch):
-    monkeypatch.setattr(blocks, "WORTH_IT", 0 if path == "blocked" else math.inf)
+    monkeypatch.setattr(threads, "WORTH_IT", 0 if path == "compiled" else math.inf)
     pool = make(gamma=gamma)
     x = torch.randn(3, 7, DIM, dtype=torch.float64) * scale
     x = x.mT.contiguous().mT.requires_grad_() if layout == "map" else x.requires_grad_()
@@ -78,18 +78,18 @@ def test_algorithm_2(gamma, scale, layout, path, monkeypatch):
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
 
 
-def test_block_size_does_not_matter(monkeypatch):
+def test_parts_of_a_batch_do_not_matter(monkeypatch):
     pool, x = make(gamma=2.0), torch.randn(5, 7, DIM, dtype=torch.float64)
     plain = pool(x)
-    monkeypatch.setattr(blocks, "WORTH_IT", 0)
-    for images in (1, 2, 5, 100):
-        monkeypatch.setattr(blocks, "BLOCK_BYTES", images * 7 * DIM * 8)
+    monkeypatch.setattr(threads, "WORTH_IT", 0)
+    for parts in (1, 2, 5, 100):
+        monkeypatch.setattr(threads, "PARTS", parts)
         torch.testing.assert_close(pool(x), plain, rtol=1e-12, atol=1e-12)
 
 
 def test_function_transforms(monkeypatch):
-    """Per-image gradients by torch.func, which the blocked form leaves to plain operations."""
-    monkeypatch.setattr(blocks, "WORTH_IT", 0)
+    """Per-image gradients by torch.func, which the compiled form leaves to plain operations."""
+    monkeypatch.setattr(threads, "WORTH_IT", 0)
     pool, x = make(gamma=2.0), torch.randn(3, 7, DIM, dtype=torch.float64)
     one = lambda image: pool(image[None]).sum()  # noqa: E731
     torch.testing.assert_close(
