@@ -15,8 +15,9 @@ from torch import nn
 from ..data import Box, Dataset
 from ..data.ground_truth import visible
 from ..data.loading import UnreadableImage
-from ..metrics import bootstrap_interval, box_iou
+from ..metrics import box_iou
 from ..metrics.arrays import Array
+from ..metrics.intervals import wilson_interval
 from ..predict.discovery import (
     DEFAULT_METHOD,
     METHODS,
@@ -203,9 +204,9 @@ def centred_boxes(size: tuple[int, int]) -> Array:
 def _method_score(
     overlaps: Array, best: Sequence[DiscoveryCase] = (), worst: Sequence[DiscoveryCase] = ()
 ) -> MethodScore:
-    interval = [100 * bound for bound in bootstrap_interval(overlaps >= DELTA)]
-    corloc = 100 * float((overlaps >= DELTA).mean())
-    return MethodScore(corloc, interval, 100 * float(overlaps.mean()), list(best), list(worst))
+    corloc, mean = float((overlaps >= DELTA).mean()), float(overlaps.mean())
+    interval = [100 * bound for bound in wilson_interval(corloc, len(overlaps))]
+    return MethodScore(100 * corloc, interval, 100 * mean, list(best), list(worst))
 
 
 class _RunningScore:

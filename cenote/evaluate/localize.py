@@ -81,8 +81,9 @@ def calibrate(
 
 def _possible_maps(model: PooledModel) -> list[tuple[str, int | None]]:
     """Return kinds and sizes of maps to choose from; the cheapest first, since ties keep it."""
-    maps: list[tuple[str, int | None]] = [("auto", None)]
-    double = 2 * model.backbone.preprocessing.size
+    size = model.backbone.preprocessing.size
+    maps: list[tuple[str, int | None]] = [("auto", size)]
+    double = 2 * size
     try:
         MapPredictor.create(model, "auto", double)
         maps.append(("auto", double))

@@ -15,7 +15,7 @@ from ..data import Dataset
 from ..data.ground_truth import boxes_of, mask_of, one_class_each, with_boxes
 from ..data.image_texts import ImageTexts, as_phrase
 from ..data.splits import refuse_several_classes
-from ..metrics import BoxAccuracy, PixelPrecision, mean_average_precision, resize_mask
+from ..metrics import BoxAccuracy, PixelPrecision, class_average_precisions, resize_mask
 from ..metrics.arrays import Array
 from ..metrics.retrieval import KS, retrieval_scores
 from ..models import PooledModel
@@ -64,11 +64,15 @@ class MultiLabelScore:
     def add(self, logits: Tensor, targets: Tensor) -> None:
         self.batches.append((logits.float().cpu(), targets.cpu()))
 
-    def result(self) -> float:
-        """Return the mean over the classes that some image has; 0 if no image has a class."""
+    def by_class(self) -> Array:
+        """Return the average precision of each class that some image has; 0 if none has a class."""
         batches = [batch for share in gathered(self.batches) for batch in share]
         logits, targets = (torch.cat(column) for column in zip(*batches, strict=True))
-        return 100 * mean_average_precision(logits, targets) if targets.any() else 0.0
+        values = class_average_precisions(logits, targets)
+        return values[~np.isnan(values)] if targets.any() else np.zeros(1)
+
+    def result(self) -> float:
+        return 100 * float(self.by_class().mean())
 
 
 class LocalizationValidator:

@@ -134,6 +134,11 @@ class PooledModel(SavedModel):
             kinds.append("gradcam")
         return kinds
 
+    def map_side(self, kind: str) -> int:
+        """The side of images for a kind of map: `map_size` for the first of `map_kinds`."""
+        first = kind in ("auto", *self.map_kinds()[:1])
+        return (self.map_size if first else None) or self.backbone.preprocessing.size
+
     def _why_not(self, kind: str) -> str:
         if kind == "cls":
             name = self.backbone.name

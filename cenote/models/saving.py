@@ -31,8 +31,8 @@ from .head import PoolAndHead
 Arguments = dict[str, Any]  # of `create`, by name
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-KEYS = {"format", "model", "class_names", "multi_label", "preprocessing", "versions", "sha256"}
-OPTIONAL = {"multi_label", "sha256", "versions"}
+OPTIONAL = {"map_size", "multi_label", "sha256", "versions"}
+KEYS = {"format", "model", "class_names", "preprocessing"} | OPTIONAL
 PENDING = re.compile(r"\.(cenote-[0-9a-f]{32}|model\.[0-9a-f]{64}\.safetensors)")
 
 # Weights come from the folder alone: none of these may say otherwise, least of all a path of
@@ -57,6 +57,7 @@ class SavedModel(
     backbone: Backbone
     class_names: list[str] | None
     multi_label: bool = False  # whether an image may have several classes
+    map_size: int | None = None  # side of images for the first of its maps; None: as in training
     config: Arguments  # the arguments of `create` that make this model again
 
     @classmethod
@@ -112,6 +113,7 @@ class SavedModel(
         _fill(model, state, folder / WEIGHTS)
         model.class_names = config["class_names"]
         model.multi_label = config.get("multi_label", False)
+        model.map_size = config.get("map_size")
         model.backbone.preprocessing = Preprocessing(**config["preprocessing"])
         return model.eval()
 
@@ -162,6 +164,8 @@ def save_model(model: SavedModel, folder: str | Path) -> None:
     }
     if model.multi_label:
         config["multi_label"] = True
+    if model.map_size is not None:
+        config["map_size"] = model.map_size
     folder = Path(folder)
     # A folder of its own: safetensors may leave another file beside the one it writes.
     temporary = folder / f".cenote-{uuid4().hex}"
@@ -232,6 +236,8 @@ def _config_problems(config: Any) -> Iterator[str]:
         yield f"sha256 is 64 hexadecimal digits, got {digest!r:.80}"
     if type(config.get("multi_label", False)) is not bool:
         yield f"multi_label is true or false, got {config['multi_label']!r:.80}"
+    if not _is_side(config.get("map_size", 1)):
+        yield f"map_size is a number of pixels, got {config['map_size']!r:.80}"
     values = config["preprocessing"]
     if not isinstance(values, dict) or set(values) != set(PREPROCESSING):
         yield f"preprocessing has exactly the keys {', '.join(sorted(PREPROCESSING))}"
@@ -252,12 +258,16 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float)
 
 
+def _is_side(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= 1 << 16
+
+
 def _are_three_numbers(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 3 and all(map(_is_number, value))
 
 
 PREPROCESSING: dict[str, Callable[[Any], bool]] = {
-    "size": lambda value: type(value) is int and 1 <= value <= 1 << 16,
+    "size": _is_side,
     "crop": lambda value: _is_number(value) and 0 < value <= 4,
     "mean": _are_three_numbers,
     "std": _are_three_numbers,

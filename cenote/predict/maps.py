@@ -93,7 +93,7 @@ class MapPredictor:
             if images is not None:
                 mapper = fit_object_map(model, images, size, workers=workers)
             return cls.of_objects(model, mapper, batch, workers)
-        side = size or model.backbone.preprocessing.size
+        side = size or model.map_side(kind)
         return cls(model.eval(), resolve_map_kind(model, kind, side), side, batch, workers)
 
     @classmethod

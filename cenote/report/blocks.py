@@ -67,7 +67,6 @@ class Scatter:
     points: tuple[Point, ...]
     log_x: bool = True
     notes: tuple[str, ...] = ()
-    band: float = 0.0  # differences to the best y that are noise
     max_y: float | None = None  # where the axis ends at the latest
     kind: Literal["scatter"] = "scatter"
 

@@ -93,17 +93,12 @@ def annotate(
 
 
 def draw_scatter(block: Scatter, title: str = "") -> Figure:
-    """Draw points with their deviations; a point without x is a horizontal line.
-
-    Points that are tied with the best one are in a grey band.
-    """
-    legend = []
-    if block.band:
-        legend.append("grey band: tied with the first")
+    """Draw points with their deviations; a point without x is a horizontal line."""
+    legend = ""
     if any(point.best for point in block.points):
-        legend.append("stars: winners of their groups")
+        legend = "stars: winners of their groups"
     height = 6 + 0.08 * max(0, len(block.points) - 12)
-    figure, axes = new_figure(9.5, height, title, " · ".join(legend))
+    figure, axes = new_figure(9.5, height, title, legend)
     groups = list(dict.fromkeys(point.group for point in block.points))
     for number, point in enumerate(block.points):
         _draw_point(axes, point, groups.index(point.group), f"point-{number}")
@@ -123,8 +118,6 @@ def draw_scatter(block: Scatter, title: str = "") -> Figure:
     axes.margins(0.09, 0.08)
     if block.max_y is not None:
         axes.set_ylim(top=min(axes.get_ylim()[1], block.max_y))
-    best = max(point.y for point in block.points)
-    axes.axhspan(best - block.band, best, color=INK, alpha=0.06, zorder=0, linewidth=0)
     if len(groups) > 1:
         for i, group in enumerate(groups):
             axes.plot([], [], _marker(i), color=_colour(i), label=group, markersize=8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import compress
 from pathlib import Path
 from statistics import fmean, stdev
@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 from ..data import Dataset, write_atomically
+from ..metrics.arrays import Array
 from ..metrics.intervals import wilson_interval
 from .blocks import (
     Bar,
@@ -63,9 +64,12 @@ class CandidateResult:
     knn: float | None = None  # accuracy of nearest neighbours; if nothing of the pool is trained
     boxes: list[float] = field(default_factory=list)  # MaxBoxAccV2
     map: str | None = None  # kind of the map that the boxes are made of: pool, cam, cls
+    map_size: int | None = None  # side of the images for it, chosen with the first seed
     threshold: float | None = None  # of the best boxes of the first seed
     failed: str | None = None
     paper: float | None = None  # accuracy in the paper
+    behind: float | None = None  # points behind the first
+    margin: float | None = None  # up to which the difference is a tie
     tie: bool = False  # with the best one
     group_winner: bool = False
     parameters: int = 0  # of the pool
@@ -73,11 +77,19 @@ class CandidateResult:
     flops: int = 0  # multiply-adds of the pool for one image
     ms: float | None = None  # of pool and head for one image
     backbone_ms: float | None = None
+    # One array per seed, whose means are `accuracy` and `boxes`: (images,); not in results.json.
+    outcomes: list[Array] = field(default_factory=list, repr=False)
+    box_outcomes: list[Array] = field(default_factory=list, repr=False)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every seed was trained."""
+        return bool(self.accuracy) and self.failed is None
 
     @property
     def mean(self) -> float:
         """Mean accuracy; NaN if the candidate failed."""
-        return fmean(self.accuracy) if self.accuracy else math.nan
+        return fmean(self.accuracy) if self.finished else math.nan
 
     @property
     def deviation(self) -> float:
@@ -89,8 +101,10 @@ class CandidateResult:
         return None if self.options.get("learn_gamma") else self.options.get("gamma")
 
     def to_json(self) -> dict[str, Any]:
-        values = asdict(self) | {"mean": None, "deviation": None}
-        if self.accuracy:
+        values = asdict(replace(self, outcomes=[], box_outcomes=[]))
+        del values["outcomes"], values["box_outcomes"]
+        values |= {"mean": None, "deviation": None}
+        if self.finished:
             values |= {"mean": self.mean, "deviation": self.deviation}
         if self.ms is None:  # was not measured
             del values["ms"], values["backbone_ms"]
@@ -109,6 +123,7 @@ class TournamentReport:
     images: int  # of that split
     train_images: int
     box_images: int
+    map_images: int  # with boxes, on which the sizes of images for maps were chosen
     centred_box: float | None  # MaxBoxAccV2 of a fixed box in the middle
     dim: int
     grid: list[int]
@@ -122,13 +137,12 @@ class TournamentReport:
     # What `cenote.train.tournament.ranking.conclude` adds.
     recommendation: str = ""
     recommended: str | None = None
-    noise: float = 0.0
     groups: dict[str, str] = field(default_factory=dict)  # the best of each group
 
     @property
     def ranked(self) -> list[CandidateResult]:
         """The results of the candidates that finished, best first."""
-        return [result for result in self.standings if result.accuracy]
+        return [result for result in self.standings if result.finished]
 
     @property
     def title(self) -> str:
@@ -159,9 +173,14 @@ def tournament_columns(report: TournamentReport) -> list[Column[CandidateResult]
         Column("group", lambda r: r.group, numeric=False),
         Column(
             report.metric,
-            lambda r: f"{r.mean:.1f} ± {r.deviation:.1f}" if r.accuracy else None,
+            lambda r: f"{r.mean:.1f} ± {r.deviation:.1f}" if r.finished else None,
             help="percent, mean ± standard deviation over the seeds",
             missing="failed",
+        ),
+        Column(
+            "behind",
+            lambda r: f"{r.behind:.1f} ± {r.margin:.1f}" if r.behind else None,
+            help="points behind the first ± what other images and seeds may change",
         ),
         Column(
             "k-NN",
@@ -175,15 +194,15 @@ def tournament_columns(report: TournamentReport) -> list[Column[CandidateResult]
         Column("ms", lambda r: r.ms, "{:.3f}".format, "pool and head, per image"),
         Column(
             "boxes",
-            lambda r: fmean(r.boxes) if r.boxes else None,
+            lambda r: fmean(r.boxes) if r.boxes and r.finished else None,
             "{:.1f}".format,
             help="MaxBoxAccV2 of its map",
             missing="-",
         ),
         Column(
             "map",
-            lambda r: r.map and MAP_NAMES[r.map],
-            help="the map that the boxes are made of: its own, a CAM or CLS attention",
+            lambda r: f"{MAP_NAMES[r.map]} {r.map_size}" if r.map and r.boxes else None,
+            help="the map of the boxes, its own, a CAM or CLS attention, and the size of images",
             numeric=False,
         ),
         Column("lr", lambda r: r.lr, "{:g}".format, "learning rate, selected on validation"),
@@ -241,7 +260,8 @@ def explanations(report: TournamentReport) -> list[str]:
     notes = [
         f"{metric} {report.images} {report.judged} images after training on "
         f"{report.train_images}, mean ± standard deviation over the seeds. "
-        f"=: tied with the first (differences up to {report.noise:.1f} are noise). "
+        "=: tied with the first: other images and seeds could reverse the order (behind: points "
+        "behind the first ± a 95% interval, compared image by image, for all pools together). "
         "*: first of its group.",
         *interval,
     ]
@@ -274,11 +294,17 @@ def explanations(report: TournamentReport) -> list[str]:
             "but an exponent could be trained, at its first value."
         )
     if report.box_images:
+        sizes = "twice the training size for attention, the training size for a CAM"
+        if report.map_images:
+            sizes = (
+                "the training size or twice that, which is better on "
+                f"{report.map_images} {'validation' if report.judged == 'test' else 'of these'} images"
+            )
         notes.append(
             f"boxes: MaxBoxAccV2 on {report.box_images} uncropped images, of the pool's own map, "
             "else of the class activation map (CAM) of the true class, or of the CLS attention, at "
-            "the best threshold for these images. Maps are looked at with twice the training size "
-            f"where possible. A fixed box in the middle has {report.centred_box:.1f}."
+            f"the best threshold for these images. map: also the size of the images, {sizes}. "
+            f"A fixed box in the middle has {report.centred_box:.1f}."
         )
     papers = {
         "ablation": "paper: [SimPool Table 10], ResNet-18 trained from scratch on 20% of ImageNet.",
@@ -324,24 +350,24 @@ def write_tournament(
 def accuracy_plot(report: TournamentReport) -> Scatter:
     """Return accuracy against parameters [SimPool Fig. 3], or against gamma."""
     y_label = f"{report.metric} on {report.images} {report.judged} images (%)"
-    note, by_gamma = "Lines are standard deviations over the seeds", report.kind == "gamma"
-    name = "mAP" if report.metric == "mAP" else "Accuracy"
-    title, x_label = f"{name} against parameters", "trained parameters (pool and head)"
+    note = "Lines are standard deviations over the seeds; =: tied with the first"
+    by_gamma = report.kind == "gamma"
+    metric = "mAP" if report.metric == "mAP" else "Accuracy"
+    title, x_label = f"{metric} against parameters", "trained parameters (pool and head)"
     if report.recipe is not None:
         x_label = "parameters of the network"
     if by_gamma:
-        title, x_label = f"{name} against γ", "exponent γ"
+        title, x_label = f"{metric} against γ", "exponent γ"
     else:
         note += "; stars are winners of their groups"
     points, order = [], list(report.groups)  # a group has the same colour in every tournament
     for r in sorted(report.ranked, key=lambda r: order.index(r.group)):
         x = r.gamma if by_gamma else float(r.trained)
         best = r.group_winner and not by_gamma
-        points.append(Point(r.name, x, r.mean, r.deviation, r.group, best))
+        name = f"{r.name} =" if r.tie else r.name
+        points.append(Point(name, x, r.mean, r.deviation, r.group, best))
     notes = (f"{note}.",)
-    return Scatter(
-        title, x_label, y_label, tuple(points), not by_gamma, notes, report.noise, max_y=100.0
-    )
+    return Scatter(title, x_label, y_label, tuple(points), not by_gamma, notes, max_y=100.0)
 
 
 def draw_pictures(
@@ -428,7 +454,7 @@ def _maps_blocks(
 
 
 def _box_blocks(report: TournamentReport) -> list[Block]:
-    boxed = [result for result in report.standings if result.boxes]
+    boxed = [result for result in report.ranked if result.boxes]
     if not boxed or report.centred_box is None:
         return []
     bars = [Bar(r.name, fmean(r.boxes), BOX_SOURCES.get(r.map or "", "")) for r in boxed]

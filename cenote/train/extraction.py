@@ -79,3 +79,9 @@ class SplitFeatures:
         if splits.test is not None:
             self.test = extract(splits.test, "test")
             self.evaluated, self.evaluated_split = self.test, "test"
+
+    @property
+    def readable(self) -> Splits:
+        """The splits without unreadable images."""
+        test = None if self.test is None else self.test.dataset
+        return Splits(self.train.dataset, self.val.dataset, test)

@@ -339,4 +339,4 @@ def _tournament_threshold(
     if value is None or kind not in model.map_kinds() or (folder / FILE).is_file():
         return None
     source = "the best on the images on which the tournament evaluated boxes, an oracle's"
-    return Threshold(value, kind, model.backbone.preprocessing.size, source)
+    return Threshold(value, kind, model.map_side(kind), source)

@@ -39,9 +39,9 @@ from cenote.train.tournament.candidates import (
     usable_candidates,
 )
 from cenote.train.tournament.progress import RemainingTime
-from cenote.train.tournament.ranking import conclude, noise, recommendation, ties
+from cenote.train.tournament.ranking import compare, conclude, recommendation, ties
 from cenote.train.tournament.run import TournamentConfig, run_tournament
-from cenote.train.tournament.training import select_rates, split_into_passes
+from cenote.train.tournament.training import Trial, read_pass, select_rates, split_into_passes
 from tests.synthetic import squares
 
 ROOT = Path(__file__).parents[2]
@@ -110,13 +110,20 @@ def test_the_report_and_the_model(tmp_path: Path, weights: Path) -> None:
         "iterative",
         "CLS",
     ]  # as they entered, not as they ended
-    assert {name for name, (_, maps) in found.maps.items() if maps.shape == (6, 20, 20)} == set(
-        rows
-    )
+    for name, (_, maps) in found.maps.items():
+        side = rows[name]["map_size"] // 16  # positions
+        assert maps.shape == (6, side, side)
+    assert found.maps.keys() == rows.keys()
     model = cenote.load(tmp_path)
     assert model.class_names == open_dataset("world/tiny").classes
     assert model.config["pool"] == rows[report["recommended"]]["pool"]
     assert not list(tmp_path.rglob("checkpoint.pt"))
+    seed, _ = read_pass(tmp_path / "seed-0" / "heat-1")
+    for name, saved in seed.items():
+        assert saved.outcomes is not None and saved.outcomes.shape == (18,)
+        assert 100 * saved.outcomes.mean() == pytest.approx(rows[name]["accuracy"][0])
+        assert saved.box_outcomes is not None
+        assert 100 * saved.box_outcomes.mean() == pytest.approx(rows[name]["boxes"][0])
 
 
 def test_the_saved_model_is_as_right_as_the_report_says(tmp_path: Path, weights: Path) -> None:
@@ -146,16 +153,20 @@ def test_the_backbone_runs_once(
     monkeypatch.setattr(stored, lambda *arguments: None)
     data = open_dataset("world/tiny")
     run_tournament(data, tmp_path / "one", config(weights, "gap", "simpool", "gem"))
-    assert seen == 96 + 18  # all images as they are classified, those with boxes also uncropped
+    boxed = len(data.split("val")) + len(data.split("test"))
+    # All images as they are classified, those with boxes also uncropped, at two sizes.
+    assert seen == 96 + 2 * boxed
     run_tournament(data, tmp_path / "two", config(weights, "max", "se"))
-    assert seen == 96 + 18
+    assert seen == 96 + 2 * boxed
 
 
 def test_boxes_are_those_of_the_metric(tmp_path: Path, weights: Path) -> None:
     data = open_dataset("world/tiny")
     report = run_tournament(data, tmp_path, config(weights, "simpool")).report
     model, test = cenote.load(tmp_path), data.split("test")
-    whole = model.backbone.preprocessing.whole((320, 320))  # twice the training size
+    size = report.standings[0].map_size
+    assert size == model.map_size and size in (160, 320)  # that of training, or twice that
+    whole = model.backbone.preprocessing.whole((size, size))
     with torch.inference_mode():
         maps = torch.cat(
             [model.attend(whole(test.image(i))[None], "pool").mean(1) for i in range(len(test))]
@@ -166,8 +177,13 @@ def test_boxes_are_those_of_the_metric(tmp_path: Path, weights: Path) -> None:
     )
     # Cached features are half floats, which may decide for or against one image.
     assert report.standings[0].boxes[0] == pytest.approx(100 * wanted.score, abs=100 / 18)
-    fixed = localize(model, test, resamples=0, cases=0).to_json()["oracle"]["centred_box"]
-    assert report.centred_box == pytest.approx(fixed["score"])
+    evaluated = localize(model, test, resamples=0, cases=0)
+    assert evaluated.size == size and evaluated.oracle is not None  # as `cenote evaluate` does
+    boxes_of_report = evaluated.oracle["max_box_acc_v2"]["score"]
+    assert report.standings[0].boxes[0] == pytest.approx(boxes_of_report, abs=200 / 18)
+    small = localize(model, test, size=160, resamples=0, cases=0).oracle
+    assert small is not None
+    assert report.centred_box == pytest.approx(small["centred_box"]["score"])
 
 
 CODE = """
@@ -370,32 +386,36 @@ def test_the_ablation_is_the_papers(tmp_path: Path, weights: Path) -> None:
 
 def test_passes_hold_what_fits() -> None:
     sizes, rates = {"a": 4, "b": 3, "c": 99, "d": 1}, {"a": 1, "b": 2, "c": 1, "d": 1}
-    trials = [(Candidate(name, "gap"), [1.0] * n) for name, n in rates.items()]
-    passes = split_into_passes(trials, sizes, max_parameters=10)
-    names = [[candidate.name for candidate, _ in group] for group in passes]
+    trials = [
+        Trial(Candidate(name, "gap"), [LearningRates(1.0)] * n, sizes[name])
+        for name, n in rates.items()
+    ]
+    passes = split_into_passes(trials, max_parameters=10)
+    names = [[trial.candidate.name for trial in group] for group in passes]
     assert names == [["a", "b"], ["c"], ["d"]]
 
 
 PARAMETERS = {"small": 0, "large": 100, "cls": 0, "other": 50}
 
 
-def result(name: str, *accuracy: float, tokens: str = "patches") -> CandidateResult:
+def right(share: float, images: int = 1000) -> Any:
+    """The first images are right: (images,)."""
+    return (np.arange(images) < round(share * images)).astype(float)
+
+
+def result(
+    name: str, *accuracy: float, tokens: str = "patches", images: int = 1000
+) -> CandidateResult:
     pool, size = "cls" if tokens == "cls" else "gap", PARAMETERS.get(name, 0)
-    return CandidateResult(name, pool, tokens, accuracy=list(accuracy), parameters=size)
+    outcomes = [right(value / 100, images) for value in accuracy]
+    return CandidateResult(
+        name, pool, tokens, accuracy=list(accuracy), parameters=size, outcomes=outcomes
+    )
 
 
-def test_noise_is_two_standard_errors_of_a_difference() -> None:
-    many = [result("a", 49, 51), result("b", 48, 52)]
-    deviation = ((2 + 8) / 2) ** 0.5
-    assert noise(many, 10**6) == pytest.approx(2 * deviation * (1 / 2 + 1 / 2) ** 0.5)
-    assert noise(many, 5) == 20  # one of five images
-    draw = np.random.default_rng(0).normal(50, 1, (2000, 2, 3))
-    apart = [
-        abs(a.mean() - b.mean()) > noise([result("a", *a), result("b", *b)], 10**6) for a, b in draw
-    ]
-    assert (
-        np.mean(apart) < 0.15
-    )  # equal candidates seldom differ by more, although only six numbers estimate the noise
+def compared(*results: CandidateResult) -> list[CandidateResult]:
+    compare(results)
+    return list(results)
 
 
 @pytest.mark.parametrize(
@@ -421,33 +441,40 @@ def test_the_recommendation(
     standings: list[CandidateResult], first: str, numbers: list[str]
 ) -> None:
     """The one to take is named before all others, with its numbers."""
-    sentence = recommendation(standings, 1000)
+    sentence = recommendation(compared(*standings))
     named = [name for name in re.findall(r"\w+", sentence) if name in ("small", "large", "cls")]
     assert named[0] == first and sentence.endswith(".")
     assert re.findall(r"\d+(?:\.\d+)?", sentence)[: len(numbers)] == numbers
 
 
 def test_without_a_result_nobody_is_recommended() -> None:
-    assert "large" not in recommendation([result("large")], 1000)
+    assert "large" not in recommendation([result("large")])
+
+
+def test_a_pool_that_diverged_after_its_first_seed_does_not_win() -> None:
+    diverged = replace(result("large", 90), failed="the loss is nan")
+    report = conclusion(diverged, result("small", 70, 71), result("other", 60, 61))
+    assert report.recommended == "small" and [r.name for r in report.ranked] == ["small", "other"]
+    assert report.standings[0].to_json()["mean"] is None and "Take small" in report.recommendation
 
 
 def test_cls_is_explained_only_where_it_wins_by_far() -> None:
     def sentence(cls: float) -> str:
-        both = [result("cls", cls, cls + 0.2, tokens="cls"), result("large", 52, 52.2)]
-        return recommendation(both, 1000)
+        cls_token = result("cls", cls, cls + 0.2, tokens="cls")
+        return recommendation(compared(cls_token, result("large", 52, 52.2)))
 
     assert "CLS" in sentence(60) and "CLS" not in sentence(54)
 
 
 def test_ties_are_with_the_best() -> None:
-    found = ties([result("b", 69, 71), result("a", 70, 72), result("c", 10, 12)], 1000)
+    found = ties(compared(result("b", 69, 71), result("a", 70, 72), result("c", 10, 12)))
     assert [s.name for s in found] == ["a", "b"]
 
 
 def conclusion(*standings: CandidateResult, images: int = 1000) -> TournamentReport:
     report = TournamentReport(
         data="birds", backbone="lite0", kind="pools", classes=2, judged="test", images=images,
-        train_images=10, box_images=400, centred_box=50.0, dim=8, grid=[7, 7], seeds=2,
+        train_images=10, box_images=400, map_images=100, centred_box=50.0, dim=8, grid=[7, 7], seeds=2,
         rates=[1e-3], standings=list(standings), seconds={}, settings={},
     )  # fmt: skip
     conclude(report, [""])
@@ -456,10 +483,16 @@ def conclusion(*standings: CandidateResult, images: int = 1000) -> TournamentRep
 
 def test_of_tied_pools_the_best_map_is_recommended() -> None:
     small, large = result("small", 70, 72), result("large", 70, 72)
-    small.boxes, large.boxes = [40.0, 42.0], [60.0, 62.0]
+
+    def add_boxes(candidate: CandidateResult, *boxes: float) -> None:
+        candidate.boxes = list(boxes)
+        candidate.box_outcomes = [right(value / 100, 400) for value in boxes]
+
+    add_boxes(small, 40.0, 42.0)
+    add_boxes(large, 60.0, 62.0)
     report = conclusion(small, large)
     assert report.recommended == "large" and "61.0" in report.recommendation
-    large.boxes = [42.0, 43.0]  # within the noise of 400 images: the smaller one, with a warning
+    add_boxes(large, 42.0, 42.0)  # within the noise: the smaller one, with a warning
     report = conclusion(small, large)
     assert report.recommended == "small"
     assert "41.0" in report.recommendation and "50.0" in report.recommendation
@@ -472,7 +505,8 @@ def test_one_seed_names_the_model_that_is_saved() -> None:
 
 
 def test_a_set_that_is_too_easy() -> None:
-    easy = conclusion(result("small", 100, 100), result("large", 100, 99.0), images=90)
+    small, large = result("small", 100, 100, images=90), result("large", 100, 99.0, images=90)
+    easy = conclusion(small, large, images=90)
     assert "too easy" in easy.recommendation and easy.recommended == "small"
     assert "95.9" in " ".join(explanations(easy))  # 90 of 90 right
     assert (
@@ -481,11 +515,21 @@ def test_a_set_that_is_too_easy() -> None:
     )
 
 
+@pytest.mark.parametrize("rates", [(1e-3, 1e-2), (1e-4, 1e-2), (3e-4, 1e-3, 3e-2), (0.5,)])
+def test_every_pool_tries_every_learning_rate_of_the_head(rates: tuple[float, ...]) -> None:
+    several = TournamentConfig(rates=rates, pool_lr_factors=(1.0, 0.1))
+    assert several.choices(has_matrices=False) == [LearningRates(lr) for lr in rates]
+    choices = several.choices(has_matrices=True)
+    assert sorted({choice.lr for choice in choices}) == sorted(rates)
+    assert max(choice.lr * choice.pool_lr_factor for choice in choices) <= 1e-3 * 1.001
+
+
 def test_the_learning_rates_of_a_pool() -> None:
-    several = TournamentConfig(rates=(1e-3, 1e-2), pool_lr_factors=(1.0, 0.1))
-    assert several.choices(has_matrices=False) == [LearningRates(1e-3), LearningRates(1e-2)]
-    pairs = [(1e-3, 1.0), (1e-3, 0.1)]
-    assert several.choices(has_matrices=True) == [LearningRates(*pair) for pair in pairs]
+    pairs = [(1e-3, 1.0), (1e-3, 0.1), (1e-2, 0.1)]  # as fast as 1e-3, but not faster
+    config = TournamentConfig(rates=(1e-3, 1e-2), pool_lr_factors=(1.0, 0.1))
+    assert config.choices(has_matrices=True) == [LearningRates(*pair) for pair in pairs]
+    with pytest.raises(ValueError, match=r"pool_lr_factors.*-1"):
+        TournamentConfig(pool_lr_factors=(-1.0,))
 
 
 def test_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

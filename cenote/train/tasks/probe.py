@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...evaluate.validators import MultiLabelScore
+from ...metrics.arrays import Array
 from ...models.frozen import PooledHead
 from ...predict.distributed import summed
 from ...predict.feature_cache import CachedFeatures, FeatureBatches
@@ -73,35 +74,35 @@ class Probe(Task):
 
     def scores(self, modules: Sequence[nn.Module], batches: FeatureBatches) -> list[float]:
         """Return the accuracy of each module, or the mAP if images have several classes."""
-        if self.multi_label:
-            return self.mean_average_precisions(modules, batches)
-        return self.accuracies(modules, batches)
+        return [100 * float(values.mean()) for values in self.outcomes(modules, batches)]
 
     @torch.inference_mode()
-    def accuracies(self, modules: Sequence[nn.Module], batches: FeatureBatches) -> list[float]:
-        """Return the top-1 accuracy in percent of each module, over all processes."""
-        counts = torch.zeros(len(modules) + 1, dtype=torch.float64)  # correct ones, then images
+    def outcomes(self, modules: Sequence[nn.Module], batches: FeatureBatches) -> list[Array]:
+        """Return what a score is the mean of, over all processes: for each module (n,).
+
+        It is 1 for every image that is classified correctly and 0 for the others; if images have
+        several classes, the average precision of each class.
+        """
         for module in modules:
             module.eval()
+        if self.multi_label:
+            return self._average_precisions(modules, batches)
+        right = torch.zeros(len(modules), len(batches.cached), dtype=torch.float64)
         for batch in batches:
             features, labels = self.examples(batch)
-            counts[-1] += len(labels)
             for i, module in enumerate(modules):
-                counts[i] += (module(features).argmax(1) == labels).sum().cpu()
-        *correct, images = summed(counts).tolist()
-        return [100 * count / max(images, 1.0) for count in correct]
+                right[i, batch.indices] = (module(features).argmax(1) == labels).double().cpu()
+        return list(summed(right).numpy())
 
-    @torch.inference_mode()
-    def mean_average_precisions(
+    def _average_precisions(
         self, modules: Sequence[nn.Module], batches: FeatureBatches
-    ) -> list[float]:
-        """Return the mAP in percent of each module, over all processes."""
+    ) -> list[Array]:
         scores = [MultiLabelScore() for _ in modules]
         for batch in batches:
             features, targets = self.examples(batch)
             for module, score in zip(modules, scores, strict=True):
-                score.add(module.eval()(features), targets)
-        return [score.result() for score in scores]
+                score.add(module(features), targets)
+        return [score.by_class() for score in scores]
 
     @staticmethod
     def best_head(state: TrainState) -> PooledHead:

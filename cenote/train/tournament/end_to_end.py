@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
@@ -11,35 +10,30 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ...data import Dataset
-from ...data.ground_truth import boxes_of, with_boxes
 from ...data.splits import Splits, refuse_several_classes, split
-from ...evaluate.validators import LocalizationValidator
-from ...metrics import BoxAccuracy
-from ...metrics.box_accuracy import CentredBox
+from ...metrics.arrays import Array
 from ...models import PooledModel, load, save_model
 from ...models.frozen import PooledHead
 from ...models.saving import CONFIG, WEIGHTS
 from ...models.surgery import create_finer_backbone
 from ...predict.distributed import gathered, processes, rank
+from ...predict.embedding import Loading, predict_logits
 from ...predict.maps import MapPredictor
 from ...predict.object_map import store_object_map
-from ...report.tournament import MAP_NAMES, CandidateResult, TournamentReport
+from ...report.tournament import MAP_NAMES, CandidateResult
 from ..build import build_model
 from ..checkpoint import NAME as CHECKPOINT
-from ..config import RESUMABLE_CHANGES, Options, RunConfig
+from ..config import Options, RunConfig
 from ..engine import Diverged
 from ..fit import fit
 from ..log import Stopped, write_results
-from . import ranking
 from .candidates import Candidate, create_candidates, usable_candidates
-from .maps import MapScore, example_photos
+from .maps import MapImages
 from .run import (
     PLAN,
     SPEED,
@@ -49,10 +43,13 @@ from .run import (
     add_seed,
     add_speed,
     can_resume,
+    create_plan,
+    create_report,
     write_plan,
 )
-from .training import Maps, SeedResult, read_pass, write_maps
+from .training import Maps, SeedResult, read_pass, write_pass
 
+SECTIONS = ("model", "augment", "preprocessing")  # of the configuration, besides the settings
 FIT = "fit"  # the folder of a run, in the folder of its candidate and seed
 logger = logging.getLogger(__name__)
 
@@ -74,44 +71,45 @@ def run_end_to_end(
     resume = can_resume(folder, resume)
     refuse_several_classes(data, "a tournament of whole networks")
     splits = split(data, seed=network.train.seed)
-    test, classes = splits.val if splits.test is None else splits.test, splits.train.classes
-    boxed = with_boxes(test, config.boxes)
     with processes() as device:
         started = time.monotonic()
-        shape = _feature_shape(network)
-        candidates = _candidates(config, network, shape)
+        template = build_model(with_pool(network, Candidate("gap", "gap"))).eval()
+        dim, grid = _feature_shape(template)
+        candidates = _candidates(config, network, dim, grid)
         results = {}
         for candidate in candidates:
-            model = build_model(with_pool(network, candidate), len(classes))
+            model = build_model(with_pool(network, candidate), len(splits.train.classes))
             parameters = sum(p.numel() for p in model.parameters())
-            results[candidate.name] = candidate.empty_result(shape.dim, shape.grid, parameters)
+            results[candidate.name] = candidate.empty_result(dim, grid, parameters)
         folder.mkdir(parents=True, exist_ok=True)
-        plan = _plan(config, recipe, network, candidates, splits)
-        write_plan(folder / PLAN, plan, config.seeds, resume)
-        photos = example_photos(boxed if len(boxed) else test)
-        trainer = NetworkTrainer(splits, network, boxed, photos, folder, device)
-        maps = trainer.train(candidates, results, config.seeds)
-        baseline = _centred_box(boxed, shape.side)
-        report = TournamentReport(
-            data=data.name,
+        sections = {k: v for k, v in network.identity().items() if k in SECTIONS}
+        plan = create_plan(
+            config,
+            candidates,
+            splits,
+            network.train,
             backbone=network.model.backbone,
-            kind=config.kind,
-            classes=len(classes),
-            judged="val" if splits.test is None else "test",
-            images=len(test),
-            train_images=len(splits.train),
-            box_images=baseline.count,
-            centred_box=100 * baseline.result().score if baseline.count else None,
-            dim=shape.dim,
-            grid=list(shape.grid),
-            seeds=config.seeds,
+            recipe=recipe,
+            **{f"{name}.{k}": v for name, values in sections.items() for k, v in values.items()},
+        )
+        write_plan(folder / PLAN, plan, config.seeds, resume)
+        images = MapImages.select(splits, config.boxes, template.backbone)
+        trainer = NetworkTrainer(splits, network, images, folder, device)
+        maps = trainer.train(candidates, results, config.seeds)
+        report = create_report(
+            data.name,
+            config,
+            splits,
+            images,
+            results,
+            backbone=network.model.backbone,
+            dim=dim,
+            grid=list(grid),
             rates=[network.train.lr],
-            standings=ranking.rank(list(results.values())),
             seconds={"training": time.monotonic() - started},
             settings=asdict(network.train),
             recipe=recipe,
         )
-        ranking.conclude(report, [candidate.group for candidate in candidates])
         if rank() == 0:
             if report.recommended is not None:
                 numbers = {candidate.name: n for n, candidate in enumerate(candidates, 1)}
@@ -119,14 +117,15 @@ def run_end_to_end(
                     result.name: trainer.folder_of(numbers[result.name], network.train.seed) / FIT
                     for result in report.ranked
                 }
-                images = torch.rand(16, 3, shape.side, shape.side, device=device)
-                calls = partial(_calls, runs, images)
-                add_speed(report.ranked, folder / SPEED, len(images), calls)
+                batch = torch.rand(16, 3, images.sizes[0], images.sizes[0], device=device)
+                calls = partial(_calls, runs, batch)
+                add_speed(report.ranked, folder / SPEED, len(batch), calls)
                 model = load(runs[report.recommended]).to(device)
+                model.map_size = results[report.recommended].map_size
                 save_model(model, folder)
                 store_object_map(model, splits.train, folder, network.train.readers)
             write_results(folder, report.to_json())
-        return TournamentResult(report, photos, maps)
+        return TournamentResult(report, images.photos, maps)
 
 
 def with_pool(network: RunConfig, candidate: Candidate) -> RunConfig:
@@ -134,12 +133,6 @@ def with_pool(network: RunConfig, candidate: Candidate) -> RunConfig:
     changes: Options = {name: getattr(candidate, name) for name in ("pool", "tokens", "combine")}
     model = replace(network.model, pool_options=dict(candidate.options), **changes)
     return replace(network, model=model)
-
-
-class FeatureShape(NamedTuple):
-    dim: int
-    grid: tuple[int, int]
-    side: int  # of an image
 
 
 def _with_options(candidate: Candidate, options: Options) -> Candidate:
@@ -152,15 +145,15 @@ def _with_options(candidate: Candidate, options: Options) -> Candidate:
 
 
 @torch.no_grad()
-def _feature_shape(network: RunConfig) -> FeatureShape:
-    model = build_model(with_pool(network, Candidate("gap", "gap"))).eval()
+def _feature_shape(model: PooledModel) -> tuple[int, tuple[int, int]]:
+    """Return the number of channels, and the grid."""
     side = model.backbone.preprocessing.size
     features = model.features(torch.zeros(1, 3, side, side))
-    return FeatureShape(features.tokens.shape[-1], features.grid, side)
+    return features.tokens.shape[-1], features.grid
 
 
 def _candidates(
-    config: TournamentConfig, network: RunConfig, shape: FeatureShape
+    config: TournamentConfig, network: RunConfig, dim: int, grid: tuple[int, int]
 ) -> list[Candidate]:
     model = network.model
     backbone = create_finer_backbone(
@@ -171,33 +164,7 @@ def _candidates(
         candidates = [
             _with_options(c, model.pool_options) if c.pool == model.pool else c for c in candidates
         ]
-    strict = bool(config.pools or config.gammas)
-    return usable_candidates(candidates, shape.dim, shape.grid, strict)
-
-
-def _plan(
-    config: TournamentConfig,
-    recipe: str,
-    network: RunConfig,
-    candidates: Sequence[Candidate],
-    splits: Splits,
-) -> Options:
-    """Return everything that changes the results; more seeds only add to them."""
-    plan: Options = {
-        "backbone": network.model.backbone,
-        "recipe": recipe,
-        "kind": config.kind,
-        "contenders": [candidate.name for candidate in candidates],
-        "groups": {candidate.name: candidate.group for candidate in candidates},
-        "boxes": config.boxes,
-        "data": splits.fingerprint(),
-    }
-    sections = {**network.identity(), "settings": asdict(network.train)}
-    for section in ("model", "augment", "preprocessing", "settings"):
-        values = {k: v for k, v in sections[section].items() if k not in RESUMABLE_CHANGES}
-        plan |= {f"{section}.{key}": value for key, value in values.items()}
-    as_saved: Options = json.loads(json.dumps(plan))
-    return as_saved
+    return usable_candidates(candidates, dim, grid, bool(config.pools or config.gammas))
 
 
 @dataclass(frozen=True)
@@ -206,8 +173,7 @@ class NetworkTrainer:
 
     splits: Splits
     network: RunConfig
-    boxed: Dataset  # images with boxes, to evaluate maps on
-    photos: Dataset  # to show maps of
+    images: MapImages
     folder: Path  # of the tournament
     device: torch.device
 
@@ -251,38 +217,43 @@ class NetworkTrainer:
         else:
             gathered(None)  # wait until the model is saved
             model = load(run).to(self.device).eval()
-            kind, boxes = _map_kind(model), MapScore()
-            if kind is not None:
-                maps[candidate.name] = kind, self._maps(model, kind)
-                if len(self.boxed):
-                    boxes = self._box_score(model, kind)
-            accuracy = (report.test or report.val)["accuracy"]
-            val = report.val["accuracy"]
-            result = SeedResult(epoch=report.epoch, val=val, accuracy=accuracy, **boxes._asdict())
+            outcomes = self._outcomes(model)
+            score, shown = self.images.score(partial(self._maps, model, _map_kind(model)))
+            result = SeedResult(
+                epoch=report.epoch,
+                val=report.val["accuracy"],
+                accuracy=100 * float(outcomes.mean()),
+                outcomes=outcomes,
+                **score._asdict(),
+            )
+            if shown is not None:
+                maps[candidate.name] = shown
         if rank() == 0:
-            write_maps(folder, maps)
-            write_results(folder, {"entries": {candidate.name: asdict(result)}})
+            write_pass(folder, {candidate.name: result}, maps)
         gathered(None)  # wait until they are written
 
-    def _box_score(self, model: PooledModel, kind: str) -> MapScore:
+    def _outcomes(self, model: PooledModel) -> Array:
+        """Return 1 for each test image that is classified correctly, and 0 for the others."""
+        test = self.splits.val if self.splits.test is None else self.splits.test
         train = self.network.train
-        validator = LocalizationValidator(self.boxed, "boxes", train.batch, train.readers)
-        validator.kind = kind
-        accuracy = validator.evaluate(model)
-        assert isinstance(accuracy, BoxAccuracy)
-        best = accuracy.result()
-        return MapScore(100 * best.score, kind, best.thresholds[accuracy.deltas.index(0.5)])
+        predictions = predict_logits(model, test, Loading(train.batch, train.readers))
+        right = predictions.vectors.argmax(1) == predictions.labels(test)
+        return right.double().numpy()
 
-    def _maps(self, model: PooledModel, kind: str) -> np.ndarray[Any, Any]:
-        """Return maps of the photographs for their true classes."""
-        predictor = MapPredictor.create(model, kind)
-        maps: dict[int, np.ndarray[Any, Any]] = {}
-        for batch in predictor.iterate(self.photos, torch.from_numpy(self.photos.labels)):
-            maps |= dict(zip(batch.positions, batch.maps.numpy(), strict=True))
+    def _maps(
+        self, model: PooledModel, kind: str | None, split: str, size: int
+    ) -> tuple[str, Tensor] | None:
+        """Return maps of the images for their true classes, as `MapSource`."""
+        if kind is None:
+            return None
+        dataset, train = self.images.dataset(split), self.network.train
+        predictor = MapPredictor.create(model, kind, size, min(train.batch, 32), train.readers)
+        maps: dict[int, Tensor] = {}
+        for batch in predictor.iterate(dataset, torch.from_numpy(dataset.labels)):
+            maps |= dict(zip(batch.positions, batch.maps, strict=True))
         for share in gathered(maps):
             maps |= share
-        blank = np.zeros(next(iter(maps.values())).shape, np.float32)  # of an unreadable one
-        return np.stack([maps.get(i, blank) for i in range(len(self.photos))])
+        return kind, torch.stack([maps[i] for i in range(len(dataset))])
 
 
 def _calls(runs: Mapping[str, Path], images: Tensor) -> Calls:
@@ -304,13 +275,3 @@ def _map_kind(model: PooledModel) -> str | None:
             with suppress(ValueError):  # an encoder whose attention cannot be read
                 return MapPredictor.create(model, kind).kind
     return None
-
-
-def _centred_box(boxed: Dataset, side: int) -> BoxAccuracy:
-    """Return the accuracy of a fixed box in the middle, as a baseline."""
-    accuracy, blank = CentredBox(), np.zeros((1, side, side), np.float32)
-    for i in range(len(boxed)):
-        with suppress(ValueError):  # an unreadable image or a wrong box
-            size = boxed.image(i).size
-            accuracy.add(blank, [boxes_of(boxed, i, size)], [size])
-    return accuracy

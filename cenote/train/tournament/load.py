@@ -11,15 +11,9 @@ from ...backbones import create_backbone
 from ...models import PooledModel, load
 from ...models.frozen import FrozenBackbone
 from ...predict.cache_folder import weights_digest
-from .candidates import Candidate, create_candidates
+from .candidates import create_candidates
 from .run import PLAN
-from .training import load_head, read_pass
-
-# SimPool of earlier versions: without an exponent.
-OLDER = {
-    name: Candidate(name, "simpool", tokens, {"gamma": None})
-    for name, tokens in (("simpool", "patches"), ("simpool [CLS; patches]", "all"))
-}
+from .training import load_head, read_results
 
 
 def load_candidates(folder: Path) -> dict[str, PooledModel]:
@@ -33,9 +27,8 @@ def load_candidates(folder: Path) -> dict[str, PooledModel]:
             return {}
         return {_ranked_names(folder, plan)[0]: load(folder).eval()}
     passes = finished_passes(folder, plan)
-    finished = {
-        name for path in passes for name, result in read_pass(path)[0].items() if not result.failed
-    }
+    results = {name: r for path in passes for name, r in read_results(path).items()}
+    finished = {name: result for name, result in results.items() if not result.failed}
     if not finished:
         return {}
     saved = load(folder) if (folder / "config.json").is_file() else None
@@ -43,7 +36,7 @@ def load_candidates(folder: Path) -> dict[str, PooledModel]:
     matches = (re.fullmatch(r"gamma ([\d.e+-]+)", name) for name in plan["contenders"])
     gammas = [float(match[1]) for match in matches if match]
     candidates = create_candidates(plan["kind"], frozen.backbone, ("all",), gammas)
-    by_name = OLDER | {candidate.name: candidate for candidate in candidates}
+    by_name = {candidate.name: candidate for candidate in candidates}
     class_names = None if saved is None else saved.class_names
     models = {}
     for name in _ranked_names(folder, plan):
@@ -51,6 +44,7 @@ def load_candidates(folder: Path) -> dict[str, PooledModel]:
             head = load_head(passes, by_name[name], frozen)
             models[name] = frozen.create_model(head, class_names).eval()
             models[name].multi_label = saved is not None and saved.multi_label
+            models[name].map_size = finished[name].map_size
     return models
 
 

@@ -2,127 +2,239 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...backbones import Backbone
 from ...data import Dataset
-from ...data.ground_truth import clip_boxes, evenly_spaced, own_boxes
+from ...data.ground_truth import BoxArray, boxes_of, evenly_spaced, one_class_each, with_boxes
 from ...data.loading import load
+from ...data.splits import Splits
 from ...metrics import BoxAccuracy, prepare_maps
+from ...metrics.arrays import Array
 from ...metrics.box_accuracy import CentredBox
-from ...models.cam import map_of_features
+from ...models.cam import map_of_features, why_no_cam
 from ...models.frozen import FrozenBackbone, PooledHead
-from ...predict.feature_cache import cached_features
+from ...predict.distributed import device_of
+from ...predict.feature_cache import CachedFeatures
+from ...report.tournament import CandidateMaps
+from ..extraction import extract
 
 BATCH = 64
-# Maps are looked at with this factor of the training size, if the backbone takes other sizes: 448
-# instead of 224 pixels gives four times the positions, and takes four times as long for an image.
-MAP_SCALE = 2
+VAL_IMAGES = 100  # at most, to choose the size of images on
+# Maps (n, H, W) for the true classes of a split ("test", "val" or "photos") at a size, and their
+# kind: pool, cam or cls; None if the model has none.
+MapSource = Callable[[str, int], tuple[str, Tensor] | None]
+logger = logging.getLogger(__name__)
+
+
+class MapScore(NamedTuple):
+    """How well boxes of a candidate's maps fit, at the size of images that is chosen for it."""
+
+    map: str | None = None  # the kind of map
+    map_size: int | None = None
+    boxes: float | None = None  # MaxBoxAccV2 in percent
+    threshold: float | None = None  # the best one at IoU 0.5
+    box_outcomes: Array | None = None  # (images,), whose mean is `boxes`
+
+
+@dataclass(frozen=True)
+class BoxedImages:
+    """Readable images with boxes of their class."""
+
+    dataset: Dataset
+    boxes: list[BoxArray]
+    sizes: list[tuple[int, int]]
+
+    @classmethod
+    def select(cls, dataset: Dataset, limit: int) -> BoxedImages:
+        """Select at most `limit` images, evenly spaced."""
+        dataset = with_boxes(dataset, limit)
+        positions, boxes, sizes = [], [], []
+        for i in range(len(dataset)):
+            try:
+                size = dataset.image(i).size
+                boxes.append(boxes_of(dataset, i, size))
+            except ValueError as error:  # an unreadable image, or a box outside of it
+                logger.info("left out of the boxes: %s", error)
+                continue
+            positions.append(i)
+            sizes.append(size)
+        return cls(dataset.select(positions), boxes, sizes)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def evaluate(self, maps: Tensor, side: int) -> tuple[Array, float]:
+        """Return the share of IoUs at which each box is right, and the threshold at IoU 0.5.
+
+        The mean share is MaxBoxAccV2: thresholds are the best for these images.
+        """
+        accuracy, parts = BoxAccuracy(), []
+        for start in range(0, len(maps), BATCH):
+            batch = slice(start, start + BATCH)
+            resized = prepare_maps(maps[batch], side).numpy()
+            parts.append(accuracy.add(resized, self.boxes[batch], self.sizes[batch]))
+        deltas = np.array(accuracy.deltas)
+        right = np.concatenate(parts)[:, None] >= deltas[:, None]  # (n, deltas, thresholds)
+        best = right.mean(0).argmax(1)
+        shares = right[:, range(len(deltas)), best].mean(1)
+        return shares, float(accuracy.thresholds[best[accuracy.deltas.index(0.5)]])
+
+    def centred_box(self, side: int) -> float:
+        """Return MaxBoxAccV2 in percent of a fixed box in the middle, as a baseline."""
+        accuracy, blank = CentredBox(), np.zeros((side, side), np.float32)
+        accuracy.add([blank] * len(self), self.boxes, self.sizes)
+        return 100 * accuracy.result().score
+
+
+@dataclass(frozen=True)
+class MapImages:
+    """Uncropped images on which maps are evaluated and shown, and on which their size is chosen."""
+
+    test: BoxedImages
+    val: BoxedImages
+    photos: Dataset
+    sizes: tuple[int, ...]  # of images: that of training, and twice that if the backbone takes it
+
+    @classmethod
+    def select(cls, splits: Splits, limit: int, backbone: Backbone) -> MapImages:
+        """Select at most `limit` images with boxes of the test split, or else of validation."""
+        evaluated = one_class_each(splits.val if splits.test is None else splits.test)
+        test = val = BoxedImages.select(evaluated, limit)
+        if len(test) and splits.test is not None:
+            val = BoxedImages.select(one_class_each(splits.val), VAL_IMAGES)
+        photos = example_photos(test.dataset if len(test) else evaluated)
+        return cls(test, val, photos, map_sizes(backbone))
+
+    def dataset(self, split: str) -> Dataset:
+        return self.photos if split == "photos" else getattr(self, split).dataset
+
+    def score(self, maps_of: MapSource) -> tuple[MapScore, CandidateMaps | None]:
+        """Choose the size of images; return the score of the boxes, and maps of the photographs."""
+        size = self._choose_size(maps_of)
+        photos = maps_of("photos", size)
+        if photos is None:
+            return MapScore(), None
+        kind, shown = photos[0], (photos[0], photos[1].numpy())
+        maps = maps_of("test", size) if len(self.test) else None
+        if maps is None:
+            return MapScore(kind, size), shown
+        shares, threshold = self.test.evaluate(maps[1], self.sizes[0])
+        return MapScore(kind, size, 100 * float(shares.mean()), threshold, shares), shown
+
+    def _choose_size(self, maps_of: MapSource) -> int:
+        """Return the size whose boxes are best on validation; without boxes, it depends on the map.
+
+        Attention is sharper with more positions, a class activation map fits the training size.
+        """
+        photos = maps_of("photos", self.sizes[0])
+        if photos is None or len(self.sizes) == 1:
+            return self.sizes[0]
+        if not len(self.val):
+            return self.sizes[photos[0] != "cam"]
+        scores = {}
+        for size in self.sizes:
+            maps = maps_of("val", size)
+            assert maps is not None
+            scores[size] = self.val.evaluate(maps[1], self.sizes[0])[0].mean()
+        return max(scores, key=lambda size: (scores[size], -size))
+
+
+@torch.inference_mode()
+def map_sizes(backbone: Backbone) -> tuple[int, ...]:
+    """Return the training size, and twice that size if the backbone takes it."""
+    size = backbone.preprocessing.size
+    try:
+        backbone(torch.zeros(1, 3, 2 * size, 2 * size, device=device_of(backbone)))
+    except ValueError:
+        return (size,)
+    return (size, 2 * size)
 
 
 class UncroppedFeatures:
     """Features of uncropped images, from which the maps of every candidate are computed."""
 
-    def __init__(self, frozen: FrozenBackbone, dataset: Dataset, workers: int = 0) -> None:
-        self.frozen, self.device = frozen, next(frozen.backbone.parameters()).device
-        backbone, size = frozen.backbone, MAP_SCALE * frozen.backbone.preprocessing.size
-        try:
-            with torch.inference_mode():
-                backbone(torch.zeros(1, 3, size, size, device=self.device))
-        except ValueError:  # it takes its own size only
-            size = backbone.preprocessing.size
-        self.preprocessing = replace(backbone.preprocessing, size=size)
-        self.cached = cached_features(
-            backbone, dataset, self.preprocessing, view="whole", workers=workers
-        )
-        self.dataset, self.workers = self.cached.dataset, workers
-        self._cls_maps: Tensor | None = None
+    def __init__(
+        self, frozen: FrozenBackbone, images: MapImages, workers: int = 0, multi_label: bool = False
+    ) -> None:
+        self.frozen, self.images, self.workers = frozen, images, workers
+        self.multi_label = multi_label
+        self.device = device_of(frozen.backbone)
+        self.cached = {
+            (split, size): self._extract(split, size)
+            for size in images.sizes
+            for split in ("test", "val", "photos")
+            if len(images.dataset(split))
+        }
+        self._cls_maps: dict[tuple[str, int], Tensor] = {}
 
-    def __len__(self) -> int:
-        return len(self.cached)
+    def _extract(self, split: str, size: int) -> CachedFeatures:
+        preprocessing = replace(self.frozen.backbone.preprocessing, size=size)
+        return extract(
+            self.frozen.backbone,
+            self.images.dataset(split),
+            f"{split} at {size} pixels",
+            preprocessing=preprocessing,
+            view="whole",
+            workers=self.workers,
+        )
 
     @torch.inference_mode()
-    def maps(self, head: PooledHead) -> tuple[Tensor | None, str | None]:
-        """Return maps (n, H, W) for the true classes and their kind: pool, cam or cls.
+    def maps(self, head: PooledHead, split: str, size: int) -> tuple[str, Tensor] | None:
+        """Return the kind and the maps (n, H, W) for the true classes, as `MapSource`.
 
         Several maps are averaged; if each belongs to a vector, the deciding vector's map is used.
-        Both are None if the model has no map.
         """
         if head.pool is None:
-            return self._cls_attention()
-        maps = []
-        for start in range(0, len(self), BATCH):
-            positions = list(range(start, min(start + BATCH, len(self))))
-            features = self.cached.features(positions).to(self.device)
-            labels = self.cached.labels[positions].to(self.device)
+            return self._cls_attention(split, size)
+        kind = "cam" if head.pool.no_attention else "pool"
+        if self.multi_label and not why_no_cam(head):
+            kind = "cam"  # each class has its map
+        maps, cached = [], self.cached[split, size]
+        for start in range(0, len(cached), BATCH):
+            positions = list(range(start, min(start + BATCH, len(cached))))
+            features = cached.features(positions).to(self.device)
+            labels = cached.labels[positions].to(self.device)
             try:
-                batch = map_of_features(head, features, labels)
+                batch = map_of_features(head, features, labels, kind)
             except ValueError:  # the head does not fit the unpooled tokens
-                return None, None
+                return None
             maps.append(batch.float().cpu())
-        return torch.cat(maps), "cam" if head.pool.no_attention else "pool"
+        return kind, torch.cat(maps)
 
-    def _cls_attention(self) -> tuple[Tensor | None, str | None]:
+    def _cls_attention(self, split: str, size: int) -> tuple[str, Tensor] | None:
         """Return the attention of the CLS token, computed once: no seed changes it."""
-        if self._cls_maps is None:
+        if (split, size) not in self._cls_maps:
             model = self.frozen.create_model(self.frozen.create_head("cls", 2))
-            transform, maps = self.preprocessing.whole(), []
-            for images, *_ in load(self.dataset, transform, 32, self.workers):
-                try:
-                    maps.append(model.attend(images.to(self.device), "cls").mean(1).float().cpu())
-                except ValueError:  # an encoder whose attention cannot be read
-                    return None, None
-            self._cls_maps = torch.cat(maps)
-        return self._cls_maps, "cls"
-
-
-class MapScore(NamedTuple):
-    boxes: float | None = None  # MaxBoxAccV2 in percent
-    map: str | None = None  # its kind
-    threshold: float | None = None  # the best one at IoU 0.5
-
-
-class BoxScorer:
-    """MaxBoxAccV2 of maps for the true class, on images that have boxes."""
-
-    def __init__(self, features: UncroppedFeatures) -> None:
-        self.features = features
-        self.size = features.frozen.backbone.preprocessing.size
-        dataset = features.dataset
-        self.image_sizes = [dataset.image(i).size for i in range(len(features))]
-        records = (dataset[i] for i in range(len(features)))
-        self.boxes = [
-            clip_boxes(own_boxes(record.boxes, record.label), size)
-            for record, size in zip(records, self.image_sizes, strict=True)
-        ]
-
-    def __call__(self, head: PooledHead) -> MapScore:
-        maps, kind = self.features.maps(head)
-        if maps is None:
-            return MapScore()
-        accuracy = BoxAccuracy()
-        for start in range(0, len(maps), BATCH):
-            batch = slice(start, start + BATCH)
-            resized = prepare_maps(maps[batch], self.size).numpy()
-            accuracy.add(resized, self.boxes[batch], self.image_sizes[batch])
-        best = accuracy.result()
-        return MapScore(100 * best.score, kind, best.thresholds[accuracy.deltas.index(0.5)])
-
-    def centred_box(self) -> float:
-        """Return the score in percent of a fixed box in the middle, as a baseline."""
-        accuracy, blank = CentredBox(), np.zeros((1, self.size, self.size), np.float32)
-        for boxes, size in zip(self.boxes, self.image_sizes, strict=True):
-            accuracy.add(blank, [boxes], [size])
-        return 100 * accuracy.result().score
+            preprocessing = replace(self.frozen.backbone.preprocessing, size=size)
+            images = load(self.images.dataset(split), preprocessing.whole(), 32, self.workers)
+            try:
+                maps = [model.attend(b.images.to(self.device), "cls").mean(1) for b in images]
+            except ValueError:  # an encoder whose attention cannot be read
+                return None
+            self._cls_maps[split, size] = torch.cat(maps).float().cpu()
+        return "cls", self._cls_maps[split, size]
 
 
 def example_photos(dataset: Dataset, count: int = 6) -> Dataset:
-    """Select images of different classes, evenly spread."""
+    """Select readable images of different classes, evenly spread."""
     first_of_class = [int(i) for i in np.unique(dataset.labels, return_index=True)[1]]
     positions = evenly_spaced(first_of_class, count)
     others = [i for i in range(len(dataset)) if i not in set(positions)]
-    return dataset.select(sorted([*positions, *evenly_spaced(others, count - len(positions))]))
+    positions = sorted([*positions, *evenly_spaced(others, count - len(positions))])
+    return dataset.select([i for i in positions if _is_readable(dataset, i)])
+
+
+def _is_readable(dataset: Dataset, position: int) -> bool:
+    try:
+        dataset.image(position)
+    except ValueError:
+        return False
+    return True

@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from ...metrics.intervals import wilson_interval
+import numpy as np
+
+from ...metrics.arrays import Array
+from ...metrics.intervals import behind_best
 from ...report.tournament import CandidateResult, TournamentReport
 
 CLS_LEAD = 5.0  # points by which CLS must lead before the recommendation explains why
@@ -16,48 +19,49 @@ Results = Sequence[CandidateResult]
 
 def conclude(report: TournamentReport, groups: Sequence[str]) -> None:
     """Add ties, winners of the `groups` in their order, and the recommendation to a report."""
-    results, images = report.standings, report.images
-    tied = {result.name for result in ties(results, images)}
+    results = report.standings
+    compare(results)
     report.groups = group_winners(sorted(results, key=lambda r: groups.index(r.group)))
     for result in results:
-        result.tie = len(tied) > 1 and result.name in tied
         result.group_winner = report.groups.get(result.group) == result.name
-    choice = recommended(results, images, report.box_images)
+    choice = recommended(results)
     report.recommended = choice.name if choice else None
     sentences = [
-        _too_easy(results, images),
-        recommendation(results, images, report.box_images, frozen=report.recipe is None),
+        _too_easy(results),
+        recommendation(results, frozen=report.recipe is None),
         _map_warning(choice, report.centred_box),
     ]
     report.recommendation = " ".join(filter(None, sentences))
-    report.noise = noise(results, images)
 
 
 def rank(results: Results) -> list[CandidateResult]:
     """Sort by mean accuracy, the best first, candidates that failed last."""
-    return sorted(results, key=lambda result: -result.mean if result.accuracy else math.inf)
+    return sorted(results, key=lambda result: -result.mean if result.finished else math.inf)
 
 
-def noise(results: Results, images: int) -> float:
-    """Return the largest difference of two means that the seeds may explain.
-
-    It is two standard errors of a difference; the deviation is pooled over all candidates, since
-    three seeds of one candidate say little about it. It is at least one of the images.
-    """
-    repeated = [result for result in results if len(result.accuracy) > 1]
-    one_image = 100 / max(images, 1)
-    if not repeated:
-        return one_image
-    pooled = math.sqrt(fmean(result.deviation**2 for result in repeated))
-    seeds = min(len(result.accuracy) for result in repeated)
-    return max(2 * pooled * math.sqrt(2 / seeds), one_image)
+def compare(results: Results) -> None:
+    """Add to each finished result how far it is behind the first, and whether it is a tie."""
+    finished = [result for result in results if result.finished]
+    if not finished:
+        return
+    behind, margins = _behind_best([result.outcomes for result in finished])
+    for result, difference, margin in zip(finished, behind, margins, strict=True):
+        result.behind, result.margin = float(difference), float(margin)
+        result.tie = bool(len(finished) > 1 and difference <= margin)
+    if sum(result.tie for result in finished) == 1:
+        finished[int(np.argmin(behind))].tie = False  # the first alone is not a tie
 
 
-def ties(results: Results, images: int) -> list[CandidateResult]:
+def _behind_best(outcomes: Sequence[Sequence[Array]]) -> tuple[Array, Array]:
+    """Return `behind_best` in percent of the outcomes of each candidate and seed."""
+    behind, margins = behind_best(np.array(outcomes, np.float64))
+    return 100 * behind, 100 * margins
+
+
+def ties(results: Results) -> list[CandidateResult]:
     """Return the best candidate and all that are tied with it, the best first."""
-    finished = [result for result in rank(results) if result.accuracy]
-    tolerance = noise(results, images) + 1e-9
-    return [result for result in finished if finished[0].mean - result.mean <= tolerance]
+    finished = [result for result in rank(results) if result.finished]
+    return [result for i, result in enumerate(finished) if i == 0 or result.tie]
 
 
 def group_winners(results: Results) -> dict[str, str]:
@@ -65,46 +69,45 @@ def group_winners(results: Results) -> dict[str, str]:
     winners: dict[str, CandidateResult] = {}
     for result in results:
         best = winners.get(result.group)
-        if result.accuracy and (best is None or result.mean > best.mean):
+        if result.finished and (best is None or result.mean > best.mean):
             winners[result.group] = result
     return {group: winner.name for group, winner in winners.items()}
 
 
-def recommended(results: Results, images: int, box_images: int = 0) -> CandidateResult | None:
+def recommended(results: Results) -> CandidateResult | None:
     """Return the smallest of the tied candidates whose maps are best; None if all failed.
 
     Without boxes all maps are equal.
     """
-    equal = best_maps(ties(results, images), box_images)
+    equal = best_maps(ties(results))
     return min(equal, key=lambda result: (result.parameters, -result.mean), default=None)
 
 
-def best_maps(tied: list[CandidateResult], box_images: int) -> list[CandidateResult]:
-    """Return those whose boxes are not worse than the best ones beyond the sampling of images."""
-    scores = {result.name: fmean(result.boxes) for result in tied if result.boxes}
-    if not scores or not box_images:
+def best_maps(tied: list[CandidateResult]) -> list[CandidateResult]:
+    """Return those whose boxes are tied with the best ones; all if there are no boxes."""
+    with_boxes = [result for result in tied if result.boxes]
+    if not with_boxes:
         return tied
-    best = max(scores.values())
-    lowest = 100 * wilson_interval(best / 100, box_images)[0]
-    return [result for result in tied if scores.get(result.name, -1.0) >= lowest]
+    behind, margins = _behind_best([result.box_outcomes for result in with_boxes])
+    return [result for i, result in enumerate(with_boxes) if behind[i] <= margins[i]]
 
 
-def recommendation(results: Results, images: int, box_images: int = 0, frozen: bool = True) -> str:
-    """Return one sentence that names the candidate to take, its ties and the noise."""
-    tied = ties(results, images)
+def recommendation(results: Results, frozen: bool = True) -> str:
+    """Return one sentence that names the candidate to take, and its ties."""
+    tied = ties(results)
     if not tied:
         return "No candidate finished: the table says why."
-    best, choice = tied[0], recommended(results, images, box_images)
+    best, choice = tied[0], recommended(results)
     assert choice is not None
     about_cls = _about_cls(best, results) if frozen else ""
     seeds = min(len(result.accuracy) for result in tied)
     if seeds < 2:
         ahead = f"{best.name} is ahead with {best.mean:.1f}"
         if choice is not best:
-            advantage = _advantage(choice, tied, box_images)
+            advantage = _advantage(choice, tied)
             ahead += f", tied with {choice.name}, which is saved because {advantage}"
         return f"{ahead}, but one seed decides nothing: run with --seeds 3 or more."
-    finished = [result for result in rank(results) if result.accuracy]
+    finished = [result for result in rank(results) if result.finished]
     if len(finished) == 1:
         return (
             f"{best.name} reaches {_score(best)} over {seeds} seeds; no other candidate finished."
@@ -112,27 +115,27 @@ def recommendation(results: Results, images: int, box_images: int = 0, frozen: b
     if len(tied) == 1:
         second = finished[1]
         return (
-            f"Take {best.name}: {_score(best)} over {seeds} seeds, {best.mean - second.mean:.1f} "
-            f"above {second.name}, which is more than the noise of the seeds"
+            f"Take {best.name}: {_score(best)} over {seeds} seeds, {second.behind:.1f} above "
+            f"{second.name}; other images and seeds could change that by {second.margin:.1f}"
             f"{about_cls}."
         )
     others = _join([result.name for result in tied if result not in (best, choice)])
-    noise_note = f"(differences up to {noise(results, images):.1f} are noise)"
-    smallest = f"and {_advantage(choice, tied, box_images)}{about_cls}."
+    reason = "(other images and seeds could reverse their order)"
+    smallest = f"and {_advantage(choice, tied)}{about_cls}."
     if choice is best:
         return (
             f"Take {best.name}: it is first with {_score(best)} over {seeds} seeds, tied with "
-            f"{others} {noise_note}, {smallest}"
+            f"{others} {reason}, {smallest}"
         )
     also = f" and with {others}" if others else ""
     return (
         f"Take {choice.name}: {_score(choice)} is tied with the first, {best.name} with "
-        f"{_score(best)}, over {seeds} seeds{also} {noise_note}, {smallest}"
+        f"{_score(best)}, over {seeds} seeds{also} {reason}, {smallest}"
     )
 
 
-def _advantage(choice: CandidateResult, tied: list[CandidateResult], box_images: int) -> str:
-    equal = best_maps(tied, box_images)
+def _advantage(choice: CandidateResult, tied: list[CandidateResult]) -> str:
+    equal = best_maps(tied)
     if len(equal) == len(tied):
         return "it is the smallest of them"
     boxes = f"boxes {fmean(choice.boxes):.1f}"
@@ -141,9 +144,9 @@ def _advantage(choice: CandidateResult, tied: list[CandidateResult], box_images:
     return f"it is the smallest of the {len(equal)} with the best maps ({boxes})"
 
 
-def _too_easy(results: Results, images: int) -> str:
+def _too_easy(results: Results) -> str:
     """Say that the images cannot tell the pools apart, if most pools have nearly all right."""
-    tied, finished = ties(results, images), [result for result in results if result.accuracy]
+    tied, finished = ties(results), [result for result in results if result.finished]
     if len(tied) < 2 or len(tied) < len(finished) / 2 or tied[0].mean < CEILING:
         return ""
     return (
@@ -170,7 +173,7 @@ def _score(result: CandidateResult) -> str:
 
 def _about_cls(best: CandidateResult, results: Results) -> str:
     """Explain a CLS token that is far better than every pool over the patches."""
-    patches = [result for result in results if result.accuracy and result.tokens == "patches"]
+    patches = [result for result in results if result.finished and result.tokens == "patches"]
     if not patches or best in patches:
         return ""
     second = max(patches, key=lambda result: result.mean)

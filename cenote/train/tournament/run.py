@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,26 +17,26 @@ import torch
 from ...backbones import create_backbone
 from ...data import Dataset
 from ...data.files import write_atomically
-from ...data.ground_truth import one_class_each, with_boxes
-from ...data.splits import split
+from ...data.splits import Splits, split
 from ...models import save_model
 from ...models.frozen import FrozenBackbone
 from ...predict.cache_folder import weights_digest
 from ...predict.distributed import processes, rank
 from ...predict.object_map import store_object_map
 from ...predict.timing import best_times
-from ...report.tournament import CandidateMaps, CandidateResult, TournamentReport
-from ..config import PROBE, RESUMABLE_CHANGES, OptimizationConfig
+from ...report.tournament import CandidateResult, TournamentReport
+from ..config import PROBE, RESUMABLE_CHANGES, OptimizationConfig, Options
 from ..extraction import Extraction, SplitFeatures
 from ..log import write_results
 from ..tasks.probe import LearningRates
 from . import ranking
 from .candidates import Candidate, create_candidates, usable_candidates
-from .maps import BoxScorer, UncroppedFeatures, example_photos
+from .maps import MapImages, UncroppedFeatures
 from .progress import RemainingTime, selection_epochs
-from .training import CandidateTrainer, SeedResult, Trial, load_head
+from .training import CandidateTrainer, Maps, SeedResult, Trial, load_head
 
 PLAN, SPEED = "plan.json", "speed.json"
+MAX_POOL_LR = 1e-3  # of the matrices of a pool: attention collapses to a point above it
 Calls = dict[str, Callable[[], object]]  # to measure the time of
 logger = logging.getLogger(__name__)
 
@@ -64,28 +64,29 @@ class TournamentConfig:
         if not self.rates or min(self.rates) <= 0 or len(set(self.rates)) < len(self.rates):
             rates = " ".join(map(str, self.rates)) or "none"
             raise ValueError(f"--lr needs different positive numbers, got {rates}")
+        if not self.pool_lr_factors or min(self.pool_lr_factors) <= 0:
+            raise ValueError(f"pool_lr_factors must be positive, got {self.pool_lr_factors}")
 
     def choices(self, has_matrices: bool) -> list[LearningRates]:
-        """Return the learning rates that a candidate tries.
+        """Return the learning rates that a candidate tries: every one of `rates` for the head.
 
-        The matrices of a pool never learn faster than the slowest head: with larger learning rates
-        attention collapses to a point on few images.
+        The matrices of a pool learn at most with MAX_POOL_LR.
         """
         if not has_matrices:
             return [LearningRates(lr) for lr in self.rates]
-        return [
-            LearningRates(lr, factor)
-            for lr in self.rates
-            for factor in self.pool_lr_factors
-            if lr * factor < min(self.rates) or (factor == 1 and lr == min(self.rates))
-        ]
+        choices = []
+        for lr in self.rates:
+            limit = MAX_POOL_LR / lr
+            factors = [f for f in self.pool_lr_factors if f <= limit * (1 + 1e-9)] or [limit]
+            choices += [LearningRates(lr, factor) for factor in factors]
+        return choices
 
 
 @dataclass
 class TournamentResult:
     report: TournamentReport  # as in results.json
     photos: Dataset  # uncropped images that the maps belong to
-    maps: dict[str, CandidateMaps]
+    maps: Maps
 
 
 def run_tournament(
@@ -110,38 +111,54 @@ def run_tournament(
         grid = features.train.store.layout.grid
         strict = bool(config.pools or config.gammas)
         candidates = usable_candidates(candidates, frozen.backbone.dim, grid, strict)
-        write_plan(folder / PLAN, _plan(config, frozen, candidates, features), config.seeds, resume)
-        test = one_class_each(splits.val if splits.test is None else splits.test)
-        boxed = with_boxes(test, config.boxes)
-        box_scorer = None
-        if len(boxed):
-            box_scorer = BoxScorer(UncroppedFeatures(frozen, boxed, settings.readers))
-        examples = example_photos(boxed if len(boxed) else test)
-        photos = UncroppedFeatures(frozen, examples, settings.readers)
-        classes = splits.train.classes
-        trainer = CandidateTrainer(
-            frozen, features, len(classes), settings, device, box_scorer, photos
+        images = MapImages.select(splits, config.boxes, frozen.backbone)
+        plan = create_plan(
+            config,
+            candidates,
+            splits,
+            settings,
+            backbone=config.backbone,
+            weights=weights_digest(frozen.backbone),
+            rates=list(config.rates),
+            pool_lr_factors=list(config.pool_lr_factors),
         )
+        write_plan(folder / PLAN, plan, config.seeds, resume)
+        uncropped = UncroppedFeatures(frozen, images, settings.readers, data.multi_label)
+        classes = splits.train.classes
+        trainer = CandidateTrainer(frozen, features, len(classes), settings, device, uncropped)
         extracted = time.monotonic()
         results, maps = train_candidates(config, trainer, candidates, folder, resume)
-        seconds = {"features": extracted - started, "training": time.monotonic() - extracted}
-        report = _create_report(data.name, config, trainer, candidates, results, seconds)
+        report = create_report(
+            data.name,
+            config,
+            features.readable,
+            images,
+            results,
+            backbone=config.backbone,
+            dim=frozen.backbone.dim,
+            grid=list(grid),
+            rates=list(config.rates),
+            metric=trainer.metric,
+            seconds={"features": extracted - started, "training": time.monotonic() - extracted},
+            settings=asdict(settings),
+        )
         if rank() == 0:
             by_name = {candidate.name: candidate for candidate in candidates}
             if report.recommended is not None:
                 if measure_speed:
                     timed = [by_name[result.name] for result in report.ranked]
-                    images = min(16, len(features.train))
-                    calls = partial(_calls, timed, trainer, images)
-                    add_speed(report.ranked, folder / SPEED, images, calls)
+                    count = min(16, len(features.train))
+                    calls = partial(_calls, timed, trainer, count)
+                    add_speed(report.ranked, folder / SPEED, count, calls)
                 passes = sorted((folder / f"seed-{settings.seed}").glob("heat-*"))
                 head = load_head(passes, by_name[report.recommended], frozen)
                 model = frozen.create_model(head.to(device), classes)
                 model.multi_label = data.multi_label
+                model.map_size = results[report.recommended].map_size
                 save_model(model, folder)
                 store_object_map(model, splits.train, folder, settings.readers)
             write_results(folder, report.to_json())
-        return TournamentResult(report, photos.dataset, maps)
+        return TournamentResult(report, images.photos, maps)
 
 
 def can_resume(folder: Path, resume: bool) -> bool:
@@ -159,71 +176,64 @@ def train_candidates(
     candidates: Sequence[Candidate],
     folder: Path,
     resume: bool,
-) -> tuple[list[CandidateResult], dict[str, CandidateMaps]]:
+) -> tuple[dict[str, CandidateResult], Maps]:
     """Select a learning rate for each candidate, then train it with every seed.
 
     Learning rates are selected on validation in a third of the epochs, before the seeds: so no
-    seed is special. Results are ranked; the maps are those of the first seed.
+    seed is special. The maps are those of the first seed.
     """
-    grid = trainer.features.train.store.layout.grid
-    results = {}
+    dim, grid = trainer.frozen.backbone.dim, trainer.features.train.store.layout.grid
+    results, trials, with_matrices = {}, dict[str, Trial](), set[str]()
+    stages = [0.0] * (config.seeds + 1)  # seconds of the selection of learning rates, and of seeds
+    settings = trainer.settings
     for candidate in candidates:
-        trained = trainer.number_of_parameters(candidate)
-        empty = candidate.empty_result(trainer.frozen.backbone.dim, grid, trained)
-        results[candidate.name] = replace(empty, knn=trainer.knn(candidate))
-    with_matrices = {c.name for c in candidates if trainer.has_matrices(c)}
-    choices = {c.name: config.choices(c.name in with_matrices) for c in candidates}
-    trials: list[Trial] = [(c, choices[c.name]) for c in candidates if len(choices[c.name]) > 1]
-    remaining = RemainingTime(_stages(config, trainer, candidates, trials))
-    if trials:
+        info = trainer.inspect(candidate)
+        empty = candidate.empty_result(dim, grid, info.parameters)
+        results[candidate.name] = replace(empty, knn=info.knn)
+        trial = Trial(candidate, config.choices(info.has_matrices), info.parameters)
+        trials[candidate.name] = trial
+        if info.has_matrices:
+            with_matrices.add(candidate.name)
+        epoch = math.ceil(len(trainer.features.train) / settings.batch) * info.step_seconds
+        if len(trial.choices) > 1:
+            stages[0] += epoch * selection_epochs(settings.epochs) * len(trial.choices)
+        for seed in range(1, len(stages)):
+            stages[seed] += epoch * settings.epochs
+    open_trials = [trial for trial in trials.values() if len(trial.choices) > 1]
+    remaining = RemainingTime(stages if open_trials else stages[1:])
+    if open_trials:
         logger.info(remaining.of_next_stage())
-        for name, selected in _select_rates(trials, trainer, folder / "rates", resume).items():
+        for name, selected in _select_rates(open_trials, trainer, folder / "rates", resume).items():
             results[name].failed = selected.failed
             if selected.lr is not None and selected.pool_lr_factor is not None:
-                choices[name] = [LearningRates(selected.lr, selected.pool_lr_factor)]
-    maps: dict[str, CandidateMaps] = {}
-    settings = trainer.settings
+                choice = LearningRates(selected.lr, selected.pool_lr_factor)
+                trials[name] = trials[name]._replace(choices=[choice])
+    maps: Maps = {}
     for seed in range(settings.seed, settings.seed + config.seeds):
         number, images = seed - settings.seed + 1, len(trainer.features.train)
         message = "seed %d of %d: %d training images; %s"
         logger.info(message, number, config.seeds, images, remaining.of_next_stage())
-        seeded = replace(trainer, settings=replace(settings, seed=seed))
-        if seed > settings.seed:
-            seeded.photos = None
-        trials = [(c, choices[c.name]) for c in candidates if results[c.name].failed is None]
-        seed_results, seed_maps = seeded.train(trials, folder / f"seed-{seed}", resume)
+        first = seed == settings.seed
+        seeded = replace(trainer, settings=replace(settings, seed=seed), save_heads=first)
+        running = [trial for name, trial in trials.items() if results[name].failed is None]
+        seed_results, seed_maps = seeded.train(running, folder / f"seed-{seed}", resume)
         maps |= seed_maps
         for name, result in seed_results.items():
             add_seed(results[name], result)
             if name in with_matrices:
                 results[name].pool_lr_factor = result.pool_lr_factor
-    return ranking.rank(list(results.values())), maps
-
-
-def _stages(
-    config: TournamentConfig,
-    trainer: CandidateTrainer,
-    candidates: Sequence[Candidate],
-    trials: Sequence[Trial],
-) -> list[float]:
-    """Estimate the seconds of the selection of learning rates, if there is one, and of each seed."""
-    settings, images = trainer.settings, len(trainer.features.train)
-    steps = math.ceil(images / settings.batch)
-    epoch = {c.name: steps * trainer.seconds_of_step(c) for c in candidates}
-    selection = sum(epoch[c.name] * len(rates) for c, rates in trials)
-    stages = [sum(epoch.values()) * settings.epochs] * config.seeds
-    return [selection * selection_epochs(settings.epochs), *stages] if trials else stages
+    return results, maps
 
 
 def _select_rates(
     trials: Sequence[Trial], trainer: CandidateTrainer, folder: Path, resume: bool
 ) -> dict[str, SeedResult]:
     settings = trainer.settings
-    epochs, runs = selection_epochs(settings.epochs), sum(len(rates) for _, rates in trials)
+    epochs, runs = selection_epochs(settings.epochs), sum(len(trial.choices) for trial in trials)
     message = "selecting learning rates: %d runs of %d candidates for %d epochs"
     logger.info(message, runs, len(trials), epochs)
     short = replace(settings, epochs=epochs, warmup=min(settings.warmup, epochs / 4))
-    selector = replace(trainer, settings=short, box_scorer=None, photos=None, only_select_lr=True)
+    selector = replace(trainer, settings=short, only_select_lr=True)
     return selector.train(trials, folder, resume)[0]
 
 
@@ -231,46 +241,42 @@ def add_seed(result: CandidateResult, seed: SeedResult) -> None:
     if seed.failed is not None:
         result.failed = seed.failed
         return
-    assert seed.accuracy is not None and seed.val is not None
-    result.lr, result.map = seed.lr, seed.map
+    assert seed.accuracy is not None and seed.val is not None and seed.outcomes is not None
+    if not result.accuracy:  # of the first seed, whose model is saved
+        result.map, result.map_size, result.threshold = seed.map, seed.map_size, seed.threshold
+    result.lr = seed.lr
     result.accuracy.append(seed.accuracy)
     result.val.append(seed.val)
-    if seed.boxes is not None:
+    result.outcomes.append(seed.outcomes)
+    if seed.boxes is not None and seed.box_outcomes is not None:
         result.boxes.append(seed.boxes)
-        if result.threshold is None:
-            result.threshold = seed.threshold
+        result.box_outcomes.append(seed.box_outcomes)
 
 
-def _plan(
+def create_plan(
     config: TournamentConfig,
-    frozen: FrozenBackbone,
     candidates: Sequence[Candidate],
-    features: SplitFeatures,
-) -> dict[str, Any]:
+    splits: Splits,
+    settings: OptimizationConfig,
+    **details: object,
+) -> Options:
     """Return everything that changes the results; more seeds only add to them."""
-    return {
-        "backbone": config.backbone,
-        "weights": weights_digest(frozen.backbone),
+    plan = {
         "kind": config.kind,
         "contenders": [candidate.name for candidate in candidates],
         "groups": {candidate.name: candidate.group for candidate in candidates},
-        "rates": list(config.rates),
-        "pool_lr_factors": list(config.pool_lr_factors),
         "boxes": config.boxes,
-        "images": {
-            "train": len(features.train),
-            "val": len(features.val),
-            "test": 0 if features.test is None else len(features.test),
-        },
-        **{
-            f"settings.{k}": v
-            for k, v in asdict(config.settings).items()
-            if k not in RESUMABLE_CHANGES
-        },
+        "data": splits.fingerprint(),
+        "test": len(splits.test or ()),
+        **{f"settings.{key}": value for key, value in asdict(settings).items()},
+        **details,
     }
+    fixed = {k: v for k, v in plan.items() if k.rpartition(".")[2] not in RESUMABLE_CHANGES}
+    as_saved: Options = json.loads(json.dumps(fixed))
+    return as_saved
 
 
-def write_plan(path: Path, plan: dict[str, Any], seeds: int, resume: bool) -> None:
+def write_plan(path: Path, plan: Options, seeds: int, resume: bool) -> None:
     """Save the plan; raise ValueError if a resumed tournament has another one."""
     if resume:
         saved = json.loads(path.read_text())
@@ -286,35 +292,30 @@ def write_plan(path: Path, plan: dict[str, Any], seeds: int, resume: bool) -> No
             temporary.write_text(json.dumps({**plan, "seeds": seeds}, indent=2) + "\n")
 
 
-def _create_report(
+def create_report(
     name: str,
     config: TournamentConfig,
-    trainer: CandidateTrainer,
-    candidates: Sequence[Candidate],
-    results: list[CandidateResult],
-    seconds: dict[str, float],
+    splits: Splits,
+    images: MapImages,
+    results: Mapping[str, CandidateResult],
+    **details: Any,
 ) -> TournamentReport:
-    features, box_scorer = trainer.features, trainer.box_scorer
+    """Rank the results of readable splits; `details` are further fields of the report."""
     report = TournamentReport(
         data=name,
-        backbone=config.backbone,
         kind=config.kind,
-        classes=trainer.classes,
-        metric=trainer.metric,
-        judged=features.evaluated_split,
-        images=len(features.evaluated),
-        train_images=len(features.train),
-        box_images=len(box_scorer.features) if box_scorer else 0,
-        centred_box=box_scorer.centred_box() if box_scorer else None,
-        dim=trainer.frozen.backbone.dim,
-        grid=list(features.train.store.layout.grid),
+        classes=len(splits.train.classes),
+        judged="val" if splits.test is None else "test",
+        images=len(splits.val if splits.test is None else splits.test),
+        train_images=len(splits.train),
+        box_images=len(images.test),
+        map_images=len(images.val),
+        centred_box=images.test.centred_box(images.sizes[0]) if len(images.test) else None,
         seeds=config.seeds,
-        rates=list(config.rates),
-        standings=results,
-        seconds=seconds,
-        settings=asdict(config.settings),
+        standings=ranking.rank(list(results.values())),
+        **details,
     )
-    ranking.conclude(report, [candidate.group for candidate in candidates])
+    ranking.conclude(report, [result.group for result in results.values()])
     return report
 
 

@@ -6,17 +6,18 @@ import json
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...data.files import write_atomically
+from ...metrics.arrays import Array
 from ...metrics.intervals import wilson_interval
 from ...metrics.retrieval import knn_accuracy
 from ...models.frozen import FrozenBackbone, PooledHead
@@ -34,15 +35,32 @@ from ..state import TrainState, active_states
 from ..tasks.probe import LearningRates, Probe
 from ..tasks.supervised import metric_and_loss
 from .candidates import Candidate
-from .maps import BoxScorer, MapScore, UncroppedFeatures
+from .maps import UncroppedFeatures
 
 # Parameters that train at the same time: weights, gradients, two moments and the best weights so
 # far are 20 bytes each.
 MAX_PARAMETERS = 100_000_000
 KNN, KNN_BATCH = 20, 256  # neighbours, as in DINO
-Trial = tuple[Candidate, Sequence[LearningRates]]  # with the learning rates to try
 Maps = dict[str, CandidateMaps]
+ARRAYS = ("outcomes", "box_outcomes")  # of a SeedResult
 logger = logging.getLogger(__name__)
+
+
+class Trial(NamedTuple):
+    """A candidate with the learning rates to try."""
+
+    candidate: Candidate
+    choices: Sequence[LearningRates]
+    parameters: int
+
+
+class CandidateInfo(NamedTuple):
+    """What is known of a candidate before it is trained."""
+
+    parameters: int
+    has_matrices: bool  # whether its pool has a learning rate besides the head's
+    knn: float | None
+    step_seconds: float  # of an optimizer step of one batch
 
 
 @dataclass
@@ -57,8 +75,12 @@ class SeedResult:
     accuracy: float | None = None  # on the test split if there is one
     boxes: float | None = None
     map: str | None = None
+    map_size: int | None = None
     threshold: float | None = None
     rates: dict[str, float | str] = field(default_factory=dict)  # score or failure of each rate
+    # Whose means are `accuracy` and `boxes`; stored in arrays.npz, for paired comparisons.
+    outcomes: Array | None = None  # (images,): 1 for right, 0 for wrong
+    box_outcomes: Array | None = None
 
 
 @dataclass
@@ -70,8 +92,8 @@ class CandidateTrainer:
     classes: int
     settings: OptimizationConfig
     device: torch.device
-    box_scorer: BoxScorer | None = None  # if there are images with boxes
-    photos: UncroppedFeatures | None = None  # if given, maps on them and all heads are saved
+    uncropped: UncroppedFeatures | None = None  # to evaluate maps on
+    save_heads: bool = False  # also save all heads, and maps of photographs
     only_select_lr: bool = False  # do not evaluate on the test split
 
     @property
@@ -79,21 +101,18 @@ class CandidateTrainer:
         """What `accuracy` is: the mAP if images have several classes."""
         return metric_and_loss(self.features.train.dataset.multi_label)[0]
 
-    def number_of_parameters(self, candidate: Candidate) -> int:
-        head = candidate.create_head(self.frozen, self.classes)
-        return sum(p.numel() for p in head.parameters())
-
-    def has_matrices(self, candidate: Candidate) -> bool:
-        """Return whether the pool has a learning rate besides the head's."""
-        return bool(pool_matrices(candidate.create_head(self.frozen, self.classes)))
+    def inspect(self, candidate: Candidate) -> CandidateInfo:
+        head = candidate.create_head(self.frozen, self.classes).to(self.device)
+        parameters = sum(p.numel() for p in head.parameters())
+        knn, matrices = self._knn(head.eval()), bool(pool_matrices(head))
+        return CandidateInfo(parameters, matrices, knn, self._seconds_of_step(head.train()))
 
     @torch.inference_mode()
-    def knn(self, candidate: Candidate) -> float | None:
+    def _knn(self, head: PooledHead) -> float | None:
         """Return the accuracy of nearest neighbours in percent, if the pool has no weights.
 
         An exponent has its first value. Images with several classes have no such accuracy.
         """
-        head = candidate.create_head(self.frozen, self.classes).to(self.device).eval()
         if self.features.train.dataset.multi_label:
             return None
         if head.pool is not None and any(p.ndim for p in head.pool.parameters()):
@@ -114,13 +133,11 @@ class CandidateTrainer:
         shares = knn_accuracy(vectors(memory), labels[0], vectors(queries), labels[1], (KNN,))
         return 100 * shares[KNN]
 
-    def seconds_of_step(self, candidate: Candidate) -> float:
-        """Return how long an optimizer step of one batch takes."""
-        head = candidate.create_head(self.frozen, self.classes).to(self.device)
+    def _seconds_of_step(self, head: PooledHead) -> float:
         positions = range(min(self.settings.batch, len(self.features.train)))
         features = self.features.train.features(positions).to(self.device)
         labels = self.features.train.labels[list(positions)].to(self.device)
-        state = TrainState(candidate.name, head.train(), self.settings)
+        state = TrainState("", head, self.settings)
         criterion = metric_and_loss(self.features.train.dataset.multi_label)[1]
 
         def step() -> None:
@@ -133,13 +150,12 @@ class CandidateTrainer:
         self, trials: Sequence[Trial], folder: Path, resume: bool
     ) -> tuple[dict[str, SeedResult], Maps]:
         """Train every candidate at each of its learning rates; return results and maps by name."""
-        sizes = {trial[0].name: self.number_of_parameters(trial[0]) for trial in trials}
-        passes = list(split_into_passes(trials, sizes))
+        passes = list(split_into_passes(trials))
         results: dict[str, SeedResult] = {}
         maps: Maps = {}
         for number, trials_of_pass in enumerate(passes, 1):
             if len(passes) > 1:
-                names = ", ".join(candidate.name for candidate, _ in trials_of_pass)
+                names = ", ".join(trial.candidate.name for trial in trials_of_pass)
                 logger.info("pass %d of %d: %s", number, len(passes), names)
             pass_folder = folder / f"heat-{number}"
             pass_results, pass_maps = self._train_pass(trials_of_pass, pass_folder, resume)
@@ -153,7 +169,7 @@ class CandidateTrainer:
         if resume and (folder / "results.json").is_file():
             return read_pass(folder)
         runs = []  # name, function that creates the head, learning rates
-        for candidate, choices in trials:
+        for candidate, choices, _ in trials:
             create = partial(candidate.create_head, self.frozen, self.classes)
             runs += [(f"{candidate.name}@{rates}", create, rates) for rates in choices]
         train, val = self.features.train, self.features.val
@@ -164,92 +180,104 @@ class CandidateTrainer:
             if active_states(probe.states):  # interrupted, not diverged
                 raise
         states = {state.name: state for state in probe.states}
-        tried = {
-            candidate.name: {rates: states[f"{candidate.name}@{rates}"] for rates in choices}
-            for candidate, choices in trials
-        }
-        best = {name: select_rates(attempts, len(val)) for name, attempts in tried.items()}
-        heads: dict[str, PooledHead] = {}
-        if not self.only_select_lr:
-            heads = {
-                name: probe.best_head(tried[name][rates]) for name, rates in best.items() if rates
-            }
-        accuracy = self._accuracies(probe, heads)
         results: dict[str, SeedResult] = {}
-        for name, attempts in tried.items():
+        heads: dict[str, PooledHead] = {}
+        for candidate, choices, _ in trials:
+            name = candidate.name
+            attempts = {rates: states[f"{name}@{rates}"] for rates in choices}
             outcomes = {str(rates): s.failed or s.best_score for rates, s in attempts.items()}
-            rates = best[name]
+            rates = select_rates(attempts, len(val))
             if rates is None:
                 failed = next(state.failed for state in attempts.values())
                 results[name] = SeedResult(failed=failed, rates=outcomes)
                 continue
-            boxes = MapScore()
-            if self.box_scorer is not None and heads and rank() == 0:
-                boxes = self.box_scorer(heads[name])
             state = attempts[rates]
             results[name] = SeedResult(
                 **rates._asdict(),
                 epoch=state.best_epoch + 1,
                 val=state.best_score,
-                accuracy=accuracy.get(name),
                 rates=outcomes,
-                **boxes._asdict(),
             )
-        maps = self._maps(heads)
+            if not self.only_select_lr:
+                heads[name] = probe.best_head(state)
+        maps = self._evaluate(probe, heads, results)
         if rank() == 0:
-            if self.photos is not None:
+            if self.save_heads:
                 _write_heads(folder, heads)
-                write_maps(folder, maps)
-            # Last: this file says that the pass is complete.
-            entries = {name: asdict(result) for name, result in results.items()}
-            write_results(folder, {"entries": entries})
+            write_pass(folder, results, maps)
             (folder / CHECKPOINT).unlink(missing_ok=True)
         return results, maps
 
-    def _accuracies(self, probe: Probe, heads: dict[str, PooledHead]) -> dict[str, float]:
-        if not heads:
-            return {}
-        batches = FeatureBatches(self.features.evaluated, 256)
-        values = probe.scores(list(heads.values()), batches)
-        return dict(zip(heads, values, strict=True))
-
-    def _maps(self, heads: dict[str, PooledHead]) -> Maps:
+    def _evaluate(
+        self, probe: Probe, heads: dict[str, PooledHead], results: dict[str, SeedResult]
+    ) -> Maps:
+        """Add scores of test images and of maps to the results; return the maps to save."""
         maps: Maps = {}
-        if self.photos is not None and rank() == 0:
-            for name, head in heads.items():
-                values, kind = self.photos.maps(head)
-                if values is not None and kind is not None:
-                    maps[name] = (kind, values.numpy())
+        if not heads:
+            return maps
+        batches = FeatureBatches(self.features.evaluated, 256)
+        all_outcomes = probe.outcomes(list(heads.values()), batches)
+        for name, outcomes in zip(heads, all_outcomes, strict=True):
+            results[name].outcomes, results[name].accuracy = outcomes, 100 * float(outcomes.mean())
+        if self.uncropped is None or rank() > 0:
+            return maps
+        for name, head in heads.items():
+            score, shown = self.uncropped.images.score(partial(self.uncropped.maps, head))
+            results[name] = replace(results[name], **score._asdict())
+            if shown is not None and self.save_heads:
+                maps[name] = shown
         return maps
 
 
 def split_into_passes(
-    trials: Sequence[Trial], sizes: dict[str, int], max_parameters: int = MAX_PARAMETERS
+    trials: Sequence[Trial], max_parameters: int = MAX_PARAMETERS
 ) -> Iterator[list[Trial]]:
     """Group trials, in order, so that the parameters of a group fit; large ones train alone."""
     group: list[Trial] = []
     parameters = 0
-    for candidate, choices in trials:
-        size = sizes[candidate.name] * len(choices)
+    for trial in trials:
+        size = trial.parameters * len(trial.choices)
         if group and parameters + size > max_parameters:
             yield group
             group, parameters = [], 0
-        group.append((candidate, choices))
+        group.append(trial)
         parameters += size
     if group:
         yield group
 
 
+def write_pass(folder: Path, results: Mapping[str, SeedResult], maps: Maps) -> None:
+    """Write results.json, and arrays beside it, for `read_pass`."""
+    arrays: dict[str, Any] = {f"{kind}/{name}": values for name, (kind, values) in maps.items()}
+    entries = {}
+    for name, result in results.items():
+        entries[name] = dict(vars(result))
+        for key in ARRAYS:
+            values = entries[name].pop(key)
+            if values is not None:
+                arrays[f"{key}/{name}"] = values
+    with write_atomically(folder / "arrays.npz") as temporary:
+        np.savez_compressed(temporary, **arrays)
+    write_results(folder, {"entries": entries})  # last: this file says that the pass is complete
+
+
+def read_results(folder: Path) -> dict[str, SeedResult]:
+    """Read the results of a pass that is complete, without arrays."""
+    entries = json.loads((folder / "results.json").read_text())["entries"]
+    return {name: SeedResult(**values) for name, values in entries.items()}
+
+
 def read_pass(folder: Path) -> tuple[dict[str, SeedResult], Maps]:
     """Read results and maps of a pass that is complete."""
-    entries = json.loads((folder / "results.json").read_text())["entries"]
-    maps: Maps = {}
-    if (folder / "maps.npz").is_file():
-        with np.load(folder / "maps.npz") as arrays:
-            for key in arrays.files:
-                kind, _, name = key.partition("/")
+    results, maps = read_results(folder), Maps()
+    with np.load(folder / "arrays.npz") as arrays:
+        for key in arrays.files:
+            kind, _, name = key.partition("/")
+            if kind in ARRAYS:
+                setattr(results[name], kind, arrays[key])
+            else:
                 maps[name] = (kind, arrays[key])
-    return {name: SeedResult(**values) for name, values in entries.items()}, maps
+    return results, maps
 
 
 def head_path(pass_folder: Path, name: str) -> Path:
@@ -297,10 +325,3 @@ def _write_heads(folder: Path, heads: dict[str, PooledHead]) -> None:
         weights = {key: value.contiguous().cpu() for key, value in head.state_dict().items()}
         with write_atomically(head_path(folder, name)) as temporary:
             save_file(weights, temporary)
-
-
-def write_maps(folder: Path, maps: Maps) -> None:
-    """Write the maps of a pass, for `read_pass`."""
-    arrays: dict[str, Any] = {f"{kind}/{name}": values for name, (kind, values) in maps.items()}
-    with write_atomically(folder / "maps.npz") as temporary:
-        np.savez_compressed(temporary, **arrays)

@@ -50,7 +50,7 @@ export function enter(main, { about, signal, refresh }) {
       const training = report.recipe ? `trained end to end by ${report.recipe}` : "frozen";
       notes.replaceChildren(el("p", {}, `${report.backbone}, ${training}; ${counted(report.seeds, "seed")}; trained on ` +
         `${counted(report.train_images, "image")}, evaluated on ${counted(report.images, `${report.judged} image`)}. ` +
-        `= tied with the first (differences up to ${report.noise.toFixed(1)}); ★ recommended.`),
+        `= tied with the first; ★ recommended.`),
       ...(report.table?.notes ?? []).map((note) => el("p", { class: "hint" }, note)));
     }
   }
