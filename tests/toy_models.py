@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from cenote.backbones import Preprocessing
+from cenote.backbones import Features, Preprocessing
 from cenote.backbones.preprocessing import Transform
 from cenote.models import PooledModel, create_model
 from cenote.search.words import WordMemory
@@ -74,15 +74,23 @@ class PixelClassifier(nn.Module):
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.tensor(CLASS_COLOURS, dtype=torch.float32) / 255)
-        self.place, self.class_names = place, None if names is None else list(names)
-        self.backbone = SimpleNamespace(
-            preprocessing=Preprocessing(32, 1.0, mean=(0, 0, 0), std=(1, 1, 1))
-        )
+        self.class_names = None if names is None else list(names)
+        self.backbone = _Pixel(place)
         self.head = SimpleNamespace(classes=3)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def classify(self, features: Features) -> Tensor:
+        return features.tokens[:, 0] @ self.weight.T  # (B, 3)
+
+
+class _Pixel(nn.Module):
+    def __init__(self, place: tuple[int, int]) -> None:
+        super().__init__()
+        self.place = place
+        self.preprocessing = Preprocessing(32, 1.0, mean=(0, 0, 0), std=(1, 1, 1))
+
+    def forward(self, images: Tensor) -> Features:
         y, x = self.place
-        return images[:, :, y, x] @ self.weight.T  # (B, 3)
+        return Features(images[:, None, :, y, x], (1, 1))
 
 
 class WordSumModel:

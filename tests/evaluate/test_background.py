@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from cenote.backbones import Features
 from cenote.data import Record, open_dataset, pack
 from cenote.data.backgrounds import VARIANTS, with_background
 from cenote.evaluate.background import background, coarse_classifier
@@ -110,8 +111,8 @@ def test_imagenet_9_itself(tmp_path: Path) -> None:
             super().__init__((2, 2), None)
             self.head.classes = 1000
 
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.pad(super().forward(images), (0, 997))
+        def classify(self, features: Features) -> torch.Tensor:
+            return torch.nn.functional.pad(super().classify(features), (0, 997))
 
     model: Any = Thousand()
     with pytest.raises(ValueError, match=r"in_to_in9\.json.*backgrounds_challenge"):

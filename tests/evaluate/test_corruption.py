@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from cenote.backbones import Features
 from cenote.data import Record, open_dataset, pack
 from cenote.data.corruptions import CORRUPTIONS, corrupt
 from cenote.data.samplers import mix_seed
@@ -73,7 +74,7 @@ def test_mce_is_the_metrics(tmp_path: Path) -> None:
     assert len(finished.results) == 76
     del finished.results["fog/2"]
     forwards: list[int] = []
-    model.register_forward_hook(lambda module, images, logits: forwards.append(len(logits)))
+    model.backbone.register_forward_hook(lambda module, images, out: forwards.append(len(out[0])))
     again = corruption(model, dataset, finished=finished)  # type: ignore[arg-type]
     assert again == report and forwards == [6]  # one pass
     json.dumps(report.to_json())
@@ -155,8 +156,8 @@ class Thousand(PixelClassifier):
         super().__init__((16, 16), None)
         self.head.classes, self.force = 1000, force
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        logits = torch.nn.functional.pad(super().forward(images), (997, 0))
+    def classify(self, features: Features) -> torch.Tensor:
+        logits = torch.nn.functional.pad(super().classify(features), (997, 0))
         logits[:, 0] = self.force
         return logits
 

@@ -234,7 +234,7 @@ def test_classes_that_the_model_does_not_know(model: PooledModel) -> None:
 
 
 def test_features_that_are_not_finite(model: PooledModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = model.features
+    plain = model.backbone.forward
 
     def spoiled(images: torch.Tensor) -> Any:
         features = plain(images)
@@ -242,7 +242,7 @@ def test_features_that_are_not_finite(model: PooledModel, monkeypatch: pytest.Mo
             features.tokens[1] = torch.nan
         return features
 
-    monkeypatch.setattr(model, "features", spoiled)
+    monkeypatch.setattr(model.backbone, "forward", spoiled)
     report = localize(model, rectangles(6), **OPTIONS).to_json()
     (message,) = report["unreadable"]
     assert "rectangles/1.png" in message and "NaN" in message and report["images"] == 5

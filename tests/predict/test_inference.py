@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cenote.backbones import Features
 from cenote.models import create_model
 from cenote.predict.embedding import Loading, embed_dataset
 from cenote.predict.inference import Inference
@@ -47,14 +48,14 @@ def test_embedding_a_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = {"layers": (1, 1, 1, 1), "channels": (4, 8, 8, 8)}
     model, data = create_model("resnet18", "gap", 3, **narrow), squares(10)
     expected = embed_dataset(model, data, Loading(4))
-    embed = model.embed
+    forward = model.backbone.forward
 
-    def embed_few(images: Tensor) -> Tensor:
+    def forward_few(images: Tensor) -> Features:
         if len(images) > 2:
             raise torch.OutOfMemoryError("out of memory")
-        return embed(images)
+        return forward(images)
 
-    monkeypatch.setattr(model, "embed", embed_few)
+    monkeypatch.setattr(model.backbone, "forward", forward_few)
     result = embed_dataset(model, data, Loading(4))
     assert torch.equal(result.positions, expected.positions)
     torch.testing.assert_close(result.vectors, expected.vectors, rtol=1e-4, atol=1e-5)
