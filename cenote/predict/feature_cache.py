@@ -169,6 +169,8 @@ class FeatureCache:
                 counts = rank(), world(), len(share), len(missing)
                 log.info("process %d of %d extracts %d of %d images", *counts)
             done = 0
+            if progress:
+                progress(0, len(share))  # the time of the first batch counts
             for loaded in load(dataset.select(share), transform, batch, workers):
                 bad |= {share[i]: message for i, message in loaded.bad}
                 if len(loaded.indices):

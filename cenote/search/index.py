@@ -257,7 +257,7 @@ class Indexer:
 
     def _advance(self, images: int) -> None:
         self.done += images
-        if self.progress and images:
+        if self.progress:
             self.progress(self.done, self.total)
 
 
