@@ -30,6 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from cenote.allocator import keep_memory
 from cenote.models.image_text.text_space import TextSpace
+from cenote.predict.engine import embed_images
 from cenote.search.index import Indexer, open_images, source_of
 from cenote.search.load import IndexSetup
 
@@ -93,15 +94,15 @@ def measure(
     def plain() -> None:
         for images in DataLoader(PlainImages(photos, model), batch):
             with torch.inference_mode():
-                model.embed_logits(model.classifier(images))
+                model.embed_images(images)
 
     def bare() -> None:
         for start in range(0, count, batch):
-            model.embed_images(pixels[: count - start])
+            embed_images(model, pixels[: count - start])
 
     ways: dict[str, Callable[[], None]] = {"index": index, "plain": plain, "bare": bare}
     best = dict.fromkeys(ways, float("inf"))
-    bare()  # compiles, if the engine has to
+    bare()  # converts the model for the engine
     for turn in range(rounds):
         for way in sorted(ways, reverse=bool(turn % 2)):
             start = time.perf_counter()
