@@ -51,12 +51,15 @@ def run(
     """
     from cenote.data import open_dataset
     from cenote.device import use_device
+    from cenote.predict.distributed import is_main_process
     from cenote.train.fit import fit
 
     use_device(device)
     config = config_of("fit", options)
     with exit_if_stopped("fit"):
         report = fit(open_dataset(data), out, config, resume=resume)
+    if not is_main_process():
+        return
     split, scores, how = "val", report.val, ""
     if report.test:
         split, scores, how = "test", report.test, " with the thresholds chosen on val"

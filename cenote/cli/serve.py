@@ -21,7 +21,7 @@ def run(
     max_bytes: int = 20_000_000,
     max_pixels: int = 50_000_000,
     queue: int = 64,
-    workers: int | None = None,
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None,
     device: Device = "auto",
 ) -> None:
     """Serve a web page: attention maps of photographs, comparison of models, search, tournaments.
@@ -39,9 +39,8 @@ def run(
         max_bytes: the largest upload.
         max_pixels: the largest photograph.
         queue: requests that may wait; further ones are answered with 503.
-        workers: processes that compute answers at the same time, by default one per four cores.
-            Each loads all models (about 400 MB) and uses its share of the cores: more workers
-            answer more clients, and one client more slowly.
+        workers: processes that compute answers at the same time; each loads all models (about
+            400 MB) and has its share of the cores (default: one per four cores).
     """
     from cenote.device import use_device
     from cenote.options import check_number

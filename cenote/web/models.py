@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from cachetools import LRUCache
+from PIL import Image
 from starlette.exceptions import HTTPException
 from torch import Tensor
 
@@ -168,9 +170,10 @@ class ServedModels:
             size = served.model.backbone.preprocessing.size
             doubts += mapper.doubts()
         predictor = MapPredictor(served.model, threshold.kind, threshold.size)
+        photograph = _Photograph(served.model, content, (size, threshold.size))
         key = served.run, size, request.photo
         if key not in self.features:
-            self.features[key] = _compute_features(served.model, size, content)
+            self.features[key] = _compute_features(served.model, size, photograph)
         photo = self.features[key]
         forward = ForwardPass(served.model, photo.images, threshold.kind, photo.features)
         probabilities = torch.ones(1)
@@ -180,7 +183,7 @@ class ServedModels:
         if mapper is None:
             raw = forward.maps(predicted)[0].float()
         else:
-            raw = self._object_map(served, mapper, threshold.size, request.photo, content)
+            raw = self._object_map(served, mapper, threshold.size, request.photo, photograph)
             if depends_on_class(served.model, "object"):
                 class_map = map_of_features(served.model, photo.features, predicted, "cam")
                 raw = object_of_class(raw[None], class_map.float())[0]
@@ -219,15 +222,19 @@ class ServedModels:
         )
 
     def _object_map(
-        self, served: ServedModel, mapper: ObjectMapper, size: int, photo: str, content: bytes
+        self,
+        served: ServedModel,
+        mapper: ObjectMapper,
+        size: int,
+        photo: str,
+        photograph: _Photograph,
     ) -> Tensor:
         """Return (H, W); cached, so that another threshold is fast."""
         key = served.run, size, photo
         if key not in self.object_maps:
             if size != mapper.size:  # a threshold that was calibrated at another size
                 mapper = ObjectMapper(served.model.backbone, size, mapper.direction)
-            images, _ = _read(served.model, size, content)
-            self.object_maps[key] = mapper.maps(images)[0]
+            self.object_maps[key] = mapper.maps(photograph.square(size))[0]
         return self.object_maps[key]
 
     def _info(
@@ -253,19 +260,28 @@ def _on_device(model: PooledModel) -> PooledModel:
     return model.eval().to(default_device())
 
 
-def _read(model: PooledModel, size: int, content: bytes) -> tuple[Tensor, tuple[int, int]]:
-    """Return a photograph (1, 3, size, size), and its width and height."""
-    if not content:
-        raise FileNeeded
-    preprocessing = replace(model.backbone.preprocessing, scaled_decoding=True)
-    transform = preprocessing.whole((size, size))
-    image = read_image("the photograph", content=content, min_side=transform.min_side)
-    return transform(image)[None].to(device_of(model)), full_size(image)
+class _Photograph:
+    """A file that is decoded at most once, for the sizes at which a model sees it."""
+
+    def __init__(self, model: PooledModel, content: bytes, sizes: tuple[int, int]) -> None:
+        self.content, self.device = content, device_of(model)
+        self.preprocessing = replace(model.backbone.preprocessing, scaled_decoding=True)
+        self.min_side = self.preprocessing.min_side(*sizes)
+
+    @cached_property
+    def image(self) -> Image.Image:
+        if not self.content:
+            raise FileNeeded
+        return read_image("the photograph", content=self.content, min_side=self.min_side)
+
+    def square(self, size: int) -> Tensor:
+        """Return pixels (1, 3, size, size)."""
+        return self.preprocessing.whole((size, size))(self.image)[None].to(self.device)
 
 
-def _compute_features(model: PooledModel, size: int, content: bytes) -> PhotoFeatures:
-    images, photo_size = _read(model, size, content)
-    return PhotoFeatures(images, photo_size, run_frozen(model.backbone, images))
+def _compute_features(model: PooledModel, size: int, photograph: _Photograph) -> PhotoFeatures:
+    images = photograph.square(size)
+    return PhotoFeatures(images, full_size(photograph.image), run_frozen(model.backbone, images))
 
 
 def _top_classes(model: PooledModel, probabilities: Tensor) -> list[ClassProbability]:
