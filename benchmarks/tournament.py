@@ -4,7 +4,7 @@
 
 Runs the tournament with one factor of the learning rate for the matrices of the pools, which costs as
 much as one learning rate for pool and head, and with all of them, in turn; the features are computed
-before. Also counts the images that pass through the backbone. The ratio must stay below 1.5.
+before. Also counts the images that the backbone computes. The ratio must stay below 1.5.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
-from cenote.backbones import Backbone
 from cenote.data import Dataset, open_dataset
+from cenote.predict import feature_cache
 from cenote.train.config import PROBE
 from cenote.train.recipes import read_fields
 from cenote.train.tournament.run import TournamentConfig, run_tournament
@@ -30,14 +30,14 @@ BAR = 1.5
 
 def measure(data: Dataset, config: TournamentConfig, folder: Path, rounds: int) -> dict[str, Any]:
     """Return the best seconds of both tournaments, of the features, and the forwarded images."""
-    forwarded, forward = 0, Backbone.forward
+    forwarded, forward = 0, feature_cache.run_frozen
 
-    def counted(self: Backbone, images: Tensor) -> Any:
+    def counted(network: nn.Module, images: Tensor) -> Any:
         nonlocal forwarded
         forwarded += len(images)
-        return forward(self, images)
+        return forward(network, images)
 
-    Backbone.forward = counted  # type: ignore[method-assign]
+    feature_cache.run_frozen = counted
     fields = vars(config)
     quick = {
         "pools": ("gap",),
@@ -58,7 +58,7 @@ def measure(data: Dataset, config: TournamentConfig, folder: Path, rounds: int) 
             report = run_tournament(data, folder / f"{name}-{number}", variant).report
             elapsed = time.perf_counter() - start
             seconds[name] = min(seconds.get(name, elapsed), elapsed)
-    Backbone.forward = forward  # type: ignore[method-assign]
+    feature_cache.run_frozen = forward
     candidates = len(report.standings)
     return {"seconds": seconds, "candidates": candidates, "once": once, "again": forwarded - once}
 

@@ -77,7 +77,7 @@ def run(
             baselines and the best pools of each group in the papers.
         ablation: train the rows of SimPool's ablation instead [SimPool Table 10].
         gamma: train SimPool with these exponents instead [SimPool Fig. C1], e.g. 1 1.25 2.
-        seeds: trainings of each pool. Differences within their noise are called ties.
+        seeds: trainings of each pool. Differences that other seeds or images could reverse are ties.
         epochs: passes over the training images.
         batch: images per step, over all processes.
         lr: learning rates to try for a third of the epochs; validation selects one per pool, and

@@ -250,8 +250,10 @@ def explanations(report: TournamentReport) -> list[str]:
     best = max((result.mean for result in report.ranked), default=0.0)
     low, high = (100 * end for end in wilson_interval(best / 100, report.images))
     metric, interval = "Accuracy: percent of", []
+    unit = "image by image"
     if report.metric == "mAP":
         metric = "mAP: mean average precision of the classes, in percent, on"
+        unit = "class by class"
     else:
         interval = [
             "Other images of the same kind could change each accuracy, for all pools alike: the "
@@ -261,7 +263,7 @@ def explanations(report: TournamentReport) -> list[str]:
         f"{metric} {report.images} {report.judged} images after training on "
         f"{report.train_images}, mean ± standard deviation over the seeds. "
         "=: tied with the first: other images and seeds could reverse the order (behind: points "
-        "behind the first ± a 95% interval, compared image by image, for all pools together). "
+        f"behind the first ± a 95% interval, compared {unit}, for all pools together). "
         "*: first of its group.",
         *interval,
     ]
@@ -350,8 +352,7 @@ def write_tournament(
 def accuracy_plot(report: TournamentReport) -> Scatter:
     """Return accuracy against parameters [SimPool Fig. 3], or against gamma."""
     y_label = f"{report.metric} on {report.images} {report.judged} images (%)"
-    note = "Lines are standard deviations over the seeds; =: tied with the first"
-    by_gamma = report.kind == "gamma"
+    note, by_gamma = "Lines are standard deviations over the seeds", report.kind == "gamma"
     metric = "mAP" if report.metric == "mAP" else "Accuracy"
     title, x_label = f"{metric} against parameters", "trained parameters (pool and head)"
     if report.recipe is not None:
@@ -364,8 +365,7 @@ def accuracy_plot(report: TournamentReport) -> Scatter:
     for r in sorted(report.ranked, key=lambda r: order.index(r.group)):
         x = r.gamma if by_gamma else float(r.trained)
         best = r.group_winner and not by_gamma
-        name = f"{r.name} =" if r.tie else r.name
-        points.append(Point(name, x, r.mean, r.deviation, r.group, best))
+        points.append(Point(r.name, x, r.mean, r.deviation, r.group, best))
     notes = (f"{note}.",)
     return Scatter(title, x_label, y_label, tuple(points), not by_gamma, notes, max_y=100.0)
 

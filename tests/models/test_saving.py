@@ -66,6 +66,19 @@ def test_comes_back_the_same(make: Callable[[], PooledModel], tmp_path: Path) ->
             torch.testing.assert_close(back(images()), model(images()))
 
 
+def test_the_size_of_images_for_maps(tmp_path: Path) -> None:
+    model = narrow_resnet()
+    model.map_size = 448
+    model.save(tmp_path)
+    back = cenote.load(tmp_path)
+    assert back.map_side("auto") == back.map_side("pool") == 448
+    assert back.map_side("cam") == back.backbone.preprocessing.size  # another map than the first
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"map_size": -1}))
+    with pytest.raises(ValueError, match=r"map_size.*-1"):
+        cenote.load(tmp_path)
+
+
 def test_a_vit_with_cls_and_one_without(tmp_path: Path) -> None:
     for pool in ("cls", "simpool"):
         model = create_model(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch import Tensor
 import cenote
 from cenote.backbones import Backbone, create_backbone
 from cenote.data import open_dataset
+from cenote.data.splits import split
 from cenote.evaluate.wsol import localize
 from cenote.metrics import max_box_acc, prepare_maps
 from cenote.models.frozen import FrozenBackbone, PooledHead
@@ -38,6 +40,7 @@ from cenote.train.tournament.candidates import (
     pool_candidates,
     usable_candidates,
 )
+from cenote.train.tournament.maps import MapImages, MapScore
 from cenote.train.tournament.progress import RemainingTime
 from cenote.train.tournament.ranking import compare, conclude, recommendation, ties
 from cenote.train.tournament.run import TournamentConfig, run_tournament
@@ -157,6 +160,31 @@ def test_the_backbone_runs_once(
     assert seen == 96 + 2 * boxed
     run_tournament(data, tmp_path / "two", config(weights, "max", "se"))
     assert seen == 96 + 2 * boxed
+
+
+def test_the_size_of_images_is_chosen_on_validation(weights: Path) -> None:
+    vit = create_backbone("test_vit", weights=weights)
+    images = MapImages.select(split(open_dataset("world/tiny"), quiet=True), 400, vit)
+    assert images.sizes == (160, 320) and len(images.val) == 12 and len(images.test) == 18
+
+    def maps(kind: str, better: int, split: str, size: int) -> tuple[str, Tensor]:
+        """Boxes of the objects at one size, and noise at the other."""
+        dataset = images.dataset(split)
+        values = torch.rand(len(dataset), 40, 40, generator=torch.manual_seed(0))
+        if size == better:
+            for i, record in enumerate(dataset):
+                x0, y0, x1, y1 = (round(40 * v / 64) for v in record.boxes[0][:4])
+                values[i, y0:y1, x0:x1] += 9
+        return kind, values
+
+    for better in (160, 320):
+        score, _ = images.score(partial(maps, "pool", better))
+        assert score.map_size == better and score.boxes is not None and score.boxes > 50
+        assert score.box_outcomes is not None and score.box_outcomes.shape == (18,)
+    without_boxes = replace(images, val=images.val.select(images.photos, 0))
+    assert without_boxes.score(partial(maps, "pool", 160))[0].map_size == 320
+    assert without_boxes.score(partial(maps, "cam", 320))[0].map_size == 160
+    assert images.score(lambda split, size: None) == (MapScore(), None)
 
 
 def test_boxes_are_those_of_the_metric(tmp_path: Path, weights: Path) -> None:

@@ -118,6 +118,8 @@ class MapImages:
 
     def score(self, maps_of: MapSource) -> tuple[MapScore, CandidateMaps | None]:
         """Choose the size of images; return the score of the boxes, and maps of the photographs."""
+        if not len(self.photos):
+            return MapScore(), None
         size = self._choose_size(maps_of)
         photos = maps_of("photos", size)
         if photos is None:

@@ -184,8 +184,8 @@ def train_candidates(
     """
     dim, grid = trainer.frozen.backbone.dim, trainer.features.train.store.layout.grid
     results, trials, with_matrices = {}, dict[str, Trial](), set[str]()
-    stages = [0.0] * (config.seeds + 1)  # seconds of the selection of learning rates, and of seeds
-    settings = trainer.settings
+    settings, epochs = trainer.settings, selection_epochs(trainer.settings.epochs)
+    selection = training = 0.0  # seconds of the selection of learning rates, and of one seed
     for candidate in candidates:
         info = trainer.inspect(candidate)
         empty = candidate.empty_result(dim, grid, info.parameters)
@@ -196,11 +196,10 @@ def train_candidates(
             with_matrices.add(candidate.name)
         epoch = math.ceil(len(trainer.features.train) / settings.batch) * info.step_seconds
         if len(trial.choices) > 1:
-            stages[0] += epoch * selection_epochs(settings.epochs) * len(trial.choices)
-        for seed in range(1, len(stages)):
-            stages[seed] += epoch * settings.epochs
+            selection += epoch * epochs * len(trial.choices)
+        training += epoch * settings.epochs
     open_trials = [trial for trial in trials.values() if len(trial.choices) > 1]
-    remaining = RemainingTime(stages if open_trials else stages[1:])
+    remaining = RemainingTime([selection] * bool(open_trials) + [training] * config.seeds)
     if open_trials:
         logger.info(remaining.of_next_stage())
         for name, selected in _select_rates(open_trials, trainer, folder / "rates", resume).items():
