@@ -11,6 +11,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .models import create_model, load
     from .pooling import Pool, create_pool, landscape, list_pools
+    from .predict.localize import localize
 
 _HOME = {
     "Pool": "cenote.pooling",
@@ -19,9 +20,19 @@ _HOME = {
     "landscape": "cenote.pooling",
     "list_pools": "cenote.pooling",
     "load": "cenote.models",
+    "localize": "cenote.predict.localize",
 }
 
-__all__ = ["Pool", "__version__", "create_model", "create_pool", "landscape", "list_pools", "load"]
+__all__ = [
+    "Pool",
+    "__version__",
+    "create_model",
+    "create_pool",
+    "landscape",
+    "list_pools",
+    "load",
+    "localize",
+]
 
 
 def __getattr__(name: str) -> Any:

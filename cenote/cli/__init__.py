@@ -30,7 +30,7 @@ COMMANDS = {
     "sweep": "Train with random settings, choose the best on validation, test it once.",
     "recipes": "List the papers' settings by name, or show one recipe with its command.",
     "evaluate": "Evaluate a saved model: classes, boxes, objects, backgrounds, corruptions.",
-    "localize": "Predict boxes and masks with a model that was trained without boxes.",
+    "localize": "Predict boxes and masks of photographs; no boxes and no training are needed.",
     "discover": "Find objects in your photographs without any labels.",
     "clip": "Train a small image-text model on captions.",
     "index": "Make images searchable: create an index and keep it up to date.",

@@ -29,7 +29,8 @@ def parse_names(text: str, choices: Iterable[str], kind: str) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         if name not in choices:
-            raise ValueError(f"no {kind} '{name}'{suggest(name, choices)} ({', '.join(choices)})")
+            hint = suggest(name, choices) or f": {', '.join(choices)}"
+            raise ValueError(f"no {kind} '{name}'{hint}")
     if not names:
         raise ValueError(f"no {kind} is named: {', '.join(choices)}")
     return names

@@ -11,7 +11,11 @@ from ._options import Device
 
 
 def run(
-    photos: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PHOTO...")],
+    photos: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="PHOTO...", help_behavior_hint=""),
+    ],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = Path("out"),
     backbone: str = "lite0",
     weights: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,

@@ -25,14 +25,18 @@ if TYPE_CHECKING:
 
 
 def run(
-    images: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES...")],
+    images: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="IMAGES...", help_behavior_hint=""),
+    ],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = Path("found"),
     method: Annotated[str, tyro.conf.arg(metavar="NAMES")] = "object",
     backbone: str = "lite0",
     weights: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
     model: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None,
     size: Annotated[
-        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: see below)")
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: see above)")
     ] = None,
     keys: Literal["auto", "pool", "block", "map"] = "auto",
     head: Annotated[
@@ -125,7 +129,7 @@ def run(
             hard=not skip_hard,
             loading=Loading(workers=count_workers(workers), progress=bar.update),
             on_result=files.write,
-            progress_file=out / ".sightings.jsonl",
+            progress_file=out / ".discover.jsonl",
             size=size,
             source=keys,
             head=head,

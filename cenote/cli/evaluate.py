@@ -19,7 +19,7 @@ def run(
         Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help_behavior_hint="")
     ] = None,
     split: Annotated[
-        str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: see below)")
+        str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: see above)")
     ] = None,
     batch: int = 64,
     workers: Workers = "auto",

@@ -25,7 +25,9 @@ MapKind = Literal["auto", "object", "pool", "cls", "rollout", "cam", "gradcam"]
 
 def run(
     paths: Annotated[
-        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN] IMAGES...")
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[RUN] IMAGES...", help_behavior_hint=""),
     ],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")],
     format: tuple[Literal["coco", "voc", "csv"], ...] = ("coco", "csv"),
@@ -43,7 +45,7 @@ def run(
     workers: Workers = "auto",
     device: Device = "auto",
 ) -> None:
-    """Predict boxes and masks of photographs with a model that was trained without boxes.
+    """Predict boxes and masks of photographs; no boxes and no training are needed.
 
     A map is cut at a threshold; the box is around the largest contour. The threshold is the one
     that `cenote evaluate RUN DATA --on localize` or `--calibrate DATA` chose and stored in RUN, if
@@ -116,7 +118,7 @@ def run(
             predictor = MapPredictor.of_objects(model, mapper, batch, readers)
             chosen = chosen._replace(doubts=(*chosen.doubts, *mapper.doubts()))
             print_message(mapper.describe())
-        for message in (f"threshold {chosen.value:.2f}: {chosen.source}", *chosen.doubts):
+        for message in (f"threshold {chosen.value:.2f} ({chosen.source})", *chosen.doubts):
             print_message(message)
         files.predict(predictor, chosen.value, masks, pictures, several, failures, refine)
     boxes, photographs = pluralize(files.boxes, "box", "boxes"), pluralize(files.done, "photograph")
@@ -133,8 +135,11 @@ def _split(paths: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
     first = Path(paths[0])
     if (first / "config.json").is_file():
         return first, paths[1:]
-    if len(paths) > 1 and not find_images([first], on_missing=lambda message: None):
-        raise ValueError(f"{first} is neither a saved model nor a photograph")
+    if len(paths) > 1:
+        try:
+            find_images([first])
+        except ValueError:
+            raise ValueError(f"{first} is neither a saved model nor a photograph") from None
     return None, paths
 
 

@@ -11,7 +11,11 @@ from ._options import Device
 
 
 def run(
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")] = (),
+    runs: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN...", help_behavior_hint=""),
+    ] = (),
     index: Annotated[str | None, tyro.conf.arg(metavar="INDEX", help_behavior_hint="")] = None,
     host: str = "127.0.0.1",
     port: int = 8000,

@@ -48,7 +48,7 @@ class BadImage(ValueError):
     """An image file cannot be read. The message contains the file and the reason."""
 
     def __init__(self, path: AnyPath, reason: str) -> None:
-        super().__init__(f"{os.fspath(path)}: {reason}")
+        super().__init__(f"{Path(path)}: {reason}")
         self.path, self.reason = Path(path), reason
 
 
@@ -164,18 +164,23 @@ def find_images(
 
     Files of one folder are sorted; a file that is named twice, or through a link, is returned
     once. A file given by name is returned whatever its suffix is. A path that matches nothing is a
-    ValueError, or a message for `on_missing`.
+    ValueError, or a message for `on_missing` if others match.
     """
     by_real_path: dict[Path, Path] = {}
+    problems = []
     for text in [os.fspath(path) for path in paths]:
         matches = list(_expand(text))
         for match in matches:
             by_real_path.setdefault(match.resolve(), match)
         if not matches:
-            problem = "no images in this folder" if os.path.isdir(text) else "no such file"
-            if on_missing is None:
-                raise ValueError(f"{text}: {problem}")
-            on_missing(f"{text}: {problem}")
+            problem = "no images in this folder"
+            if not os.path.isdir(text):
+                problem = "no such file or folder"
+            problems.append(f"{text}: {problem}")
+    for problem in problems:
+        if on_missing is None or not by_real_path:
+            raise ValueError(", ".join(problems))
+        on_missing(problem)
     return list(by_real_path.values())
 
 

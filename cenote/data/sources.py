@@ -14,7 +14,7 @@ from .dataset import Dataset, pack
 from .images import find_images, is_image_name, list_folder, walk
 from .lists import SUFFIXES, read_list
 from .record import SPLITS, Problem, Record
-from .write_boxes import CSV_HEADER
+from .write_boxes import is_cenote_file
 
 # Lists that a folder may contain beside its images; "metadata" is Hugging Face's name.
 LIST_NAMES = [
@@ -23,7 +23,7 @@ LIST_NAMES = [
     for suffix in ("csv", "tsv", "jsonl", "json")
 ]
 CONTACT_SHEETS = re.compile(r"(found|discover_.+|contact_sheet.*)\.jpg")
-UNFINISHED = (".sightings.jsonl", ".looks.jsonl", ".boxes.*.*")  # files of a killed run
+UNFINISHED = (".discover.jsonl", ".localize.jsonl", ".boxes.*.*")  # files of a killed run
 
 
 def open_dataset(data: str | Path, split: str | None = None) -> Dataset:
@@ -206,18 +206,5 @@ def has_cenote_boxes(folder: Path) -> bool:
     """Whether a run of Cenote wrote boxes here, or started to: others write boxes.csv, too."""
     if any(any(folder.glob(pattern)) for pattern in UNFINISHED):
         return True
-    csv_start, coco_start = ",".join(CSV_HEADER), '{"annotations": ['
-    if _start(folder / "boxes.csv", len(csv_start)) == csv_start:
-        return True
-    if _start(folder / "boxes.json", len(coco_start)) == coco_start:
-        return True
     annotations = islice((folder / "Annotations").glob("*.xml"), 20)
-    return any("<score>" in _start(path, 4000) for path in annotations)
-
-
-def _start(path: Path, length: int) -> str:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(length)
-    except OSError:
-        return ""
+    return any(map(is_cenote_file, [folder / "boxes.csv", folder / "boxes.json", *annotations]))

@@ -43,7 +43,7 @@ def split(dataset: Dataset, share: float = 0.2, seed: int = 0, quiet: bool = Fal
     if len(labelled) < len(dataset):
         missing = len(dataset) - len(labelled)
         messages.append(f"{missing} of {len(dataset)} images have no class and are not used")
-    check(len(labelled), f"{dataset.name} has no image with a class to train on")
+    check(len(labelled), f"{dataset.name} has no labelled image: make one subfolder per class")
     train, val, test = named_splits(labelled)
     if val is None:
         held_out = _hold_out(train, share, seed)

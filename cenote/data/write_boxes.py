@@ -6,21 +6,36 @@ import csv
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TextIO
 from xml.etree import ElementTree
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from .checks import check
 from .files import write_atomically
 
+OUTPUTS = {
+    "coco": "boxes.json",
+    "csv": "boxes.csv",
+    "voc": "Annotations/{}.xml",
+    "masks": "masks/{}.png",
+    "pictures": "pictures/{}.jpg",
+}
+# What the files of Cenote contain near the start, by suffix.
+MARKS = {
+    ".csv": b"file,width,height,class_name,x1,y1,x2,y2,score",
+    ".json": b'{"annotations": [',
+    ".xml": b"<score>",
+    ".png": b"Software\0cenote",
+    ".jpg": b"written by cenote",
+}
 Mask = npt.NDArray[np.bool_]
 FORMATS = ("coco", "voc", "csv")
-CSV_HEADER = ("file", "width", "height", "class_name", "x1", "y1", "x2", "y2", "score")
+CSV_HEADER = MARKS[".csv"].decode().split(",")
 
 
 class ImageBoxes(NamedTuple):
@@ -78,7 +93,9 @@ class MaskWriter:
         for mask in image.masks:
             union |= mask
         with write_atomically(self.folder / f"{image.name}.png") as path:
-            Image.fromarray(union.astype(np.uint8) * 255).save(path)
+            about = PngImagePlugin.PngInfo()
+            about.add_text("Software", "cenote")
+            Image.fromarray(union.astype(np.uint8) * 255).save(path, pnginfo=about)
 
 
 class CsvWriter:
@@ -89,7 +106,7 @@ class CsvWriter:
         self.lines.writerow(CSV_HEADER)
 
     def add(self, image: ImageBoxes) -> None:
-        columns = [_relative(image.path, self.folder), *image.size]
+        columns = [relative_path(image.path, self.folder), *image.size]
         for label, box, score in image.labelled():
             self.lines.writerow([*columns, label or "", *box, f"{score:.4f}"])
         if not len(image.boxes):
@@ -109,7 +126,7 @@ class CocoWriter:
     def add(self, image: ImageBoxes) -> None:
         width, height = image.size
         number = len(self.images) + 1
-        file_name = _relative(image.path, self.folder)
+        file_name = relative_path(image.path, self.folder)
         self.images.append({"id": number, "file_name": file_name, "width": width, "height": height})
         for i, (label, (x0, y0, x1, y1), score) in enumerate(image.labelled()):
             entry: dict[str, object] = {
@@ -171,6 +188,26 @@ def open_writers(
             coco.finish()
 
 
+def is_cenote_file(path: Path) -> bool:
+    """Whether Cenote wrote this file: others write boxes.csv and masks, too."""
+    try:
+        with path.open("rb") as file:
+            return MARKS[path.suffix] in file.read(4000)
+    except OSError:
+        return False
+
+
+def remove_earlier(folder: Path, kinds: Sequence[str], names: Sequence[str]) -> None:
+    """Remove what an earlier run wrote, except the files of these kinds and photographs."""
+    written = {folder / OUTPUTS[kind].format(name) for kind in kinds for name in names}
+    for file in OUTPUTS.values():
+        for path in folder.glob(file.format("*")):
+            if path not in written and is_cenote_file(path):
+                path.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            (folder / file).parent.rmdir()
+
+
 def _remove_unfinished(folder: Path) -> None:
     """Remove the temporary files of killed runs, which have the process id in their names."""
     for pattern in (".boxes.*.*", "Annotations/.*.*.xml", "masks/.*.*.png"):
@@ -217,7 +254,8 @@ def _add_elements(parent: ElementTree.Element, **children: object) -> None:
         ElementTree.SubElement(parent, name).text = text
 
 
-def _relative(path: Path, folder: Path) -> str:
+def relative_path(path: Path, folder: Path) -> str:
+    """Return the path of a photograph as the files in `folder` contain it."""
     try:
         return Path(os.path.relpath(path, folder)).as_posix()
     except ValueError:  # another drive

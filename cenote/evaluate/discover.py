@@ -111,7 +111,7 @@ class Discover(Protocol[DiscoveryReport], name="discover"):
     def run(self, evaluation: Evaluation) -> DiscoveryReport:
         progress_file = None
         if evaluation.out is not None:
-            progress_file = evaluation.out / ".sightings.jsonl"
+            progress_file = evaluation.out / ".discover.jsonl"
         model, test, methods = evaluation.model, evaluation.test, list(METHODS)
         with evaluation.loading("discover", len(test)) as loading:
             return discover(model, test, methods, loading=loading, progress_file=progress_file)

@@ -101,8 +101,10 @@ class PooledModel(SavedModel):
         if kind == "auto":
             kind = next(iter(possible), "pool")
         if kind in ("pool", "cls") and kind not in possible:
-            remedy = ", ".join(possible) or "none (num_classes=... gives it a CAM)"
-            raise ValueError(f"{self._why_not(kind)}. Possible here: {remedy}")
+            remedy = "num_classes=... gives it a class activation map"
+            if possible:
+                remedy = f"use --map {' or '.join(possible)}"
+            raise ValueError(f"{self._why_not(kind)}: {remedy}")
         if kind == "cls":
             return cls_attention(self.backbone, images, **options)
         if kind == "rollout":
@@ -145,7 +147,7 @@ class PooledModel(SavedModel):
             return f"'{name}' has no CLS token, or the pool replaced it (keep_cls=True keeps it)"
         if self.pool is None:
             return "this model takes the CLS token, it has no pool with a map"
-        return f"'{self.pool.name}' has no attention map of its own: {self.pool.no_attention}"
+        return f"'{self.pool.name}' has no attention map of its own ({self.pool.no_attention})"
 
     def localize(
         self, images: Tensor, share: float = 0.6, kind: str = "auto", **options: Any

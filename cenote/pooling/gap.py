@@ -10,7 +10,7 @@ from .registry import register
 class GAP(MixablePool):
     """Global average pooling: the mean over positions [SimPool Eqs. 9, B2]."""
 
-    no_attention = "it weighs every position alike (use a class activation map)"
+    no_attention = "it weighs every position alike"
 
     def algorithm(self) -> Algorithm:
         return Algorithm(attention=UNIFORM)

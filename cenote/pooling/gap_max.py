@@ -19,7 +19,7 @@ class GAPMax(MixablePool):
     sum.
     """
 
-    no_attention = "each channel adds its own position to the mean (use a class activation map)"
+    no_attention = "each channel adds its own position to the mean"
 
     def __init__(self, dim: int, average: bool = False) -> None:
         super().__init__(dim)

@@ -16,7 +16,7 @@ class GeM(Pool):
     retrieval custom).
     """
 
-    no_attention = "each channel weighs positions by its own values (use a class activation map)"
+    no_attention = "each channel weighs positions by its own values"
 
     def __init__(
         self, dim: int, gamma: float = 2.0, eps: float = 1e-6, learnable: bool = True

@@ -17,7 +17,7 @@ class GLSEP(Pool):
     [Pooling for WSOL Eq. 4].
     """
 
-    no_attention = "each channel weighs positions by its own values (use a class activation map)"
+    no_attention = "each channel weighs positions by its own values"
 
     def algorithm(self) -> Algorithm:
         return Algorithm(

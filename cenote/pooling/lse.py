@@ -22,7 +22,7 @@ class LSE(Pool):
     A smooth maximum for large r, the mean at r → 0, a smooth minimum for r < 0.
     """
 
-    no_attention = "each channel weighs positions by its own values (use a class activation map)"
+    no_attention = "each channel weighs positions by its own values"
 
     def __init__(self, dim: int, r: float = 10.0, learnable: bool = True) -> None:
         super().__init__(dim)

@@ -19,7 +19,7 @@ class Max(MixablePool):
     [Pooling for WSOL Eq. 3; SimPool Eq. B3].
     """
 
-    no_attention = "each channel picks a position of its own (use a class activation map)"
+    no_attention = "each channel picks a position of its own"
 
     def algorithm(self) -> Algorithm:
         return Algorithm(attention=UNIFORM, f=power(math.inf))

@@ -93,8 +93,8 @@ def _parameters(cls: type[Pool]) -> dict[str, inspect.Parameter]:
 
 def entry(name: str) -> PoolEntry:
     if name not in ENTRIES:
-        listed = ", ".join(list_pools())
-        raise ValueError(f"no pool '{name}'{suggest(name, ENTRIES)} (known: {listed})")
+        hint = suggest(name, ENTRIES) or f": {', '.join(list_pools())}"
+        raise ValueError(f"no pool '{name}'{hint}")
     return ENTRIES[name]
 
 

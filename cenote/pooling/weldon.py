@@ -9,7 +9,7 @@ from .registry import register
 class WELDON(Pool):
     """Mean of the `top` largest values plus mean of the `low` smallest, channel by channel."""
 
-    no_attention = "each channel picks positions of its own (use a class activation map)"
+    no_attention = "each channel picks positions of its own"
 
     def __init__(self, dim: int, top: int = 3, low: int = 3) -> None:
         super().__init__(dim)

@@ -61,7 +61,8 @@ def _open_model(
 
 
 def class_names(model: PooledModel) -> list[str] | None:
-    """Return the model's class names, ImageNet's for a classifier of its size, else numbers.
+    """Return the model's class names, ImageNet's first names for a classifier of its size, else
+    numbers.
 
     None for a model without a head.
     """
@@ -76,4 +77,4 @@ def class_names(model: PooledModel) -> list[str] | None:
     info: Any = None if subset is None else ImageNetInfo(subset)
     if info is None or info.num_classes() != count:
         return [f"class {i}" for i in range(count)]
-    return [info.index_to_description(i) for i in range(count)]
+    return [info.index_to_description(i).split(",")[0] for i in range(count)]

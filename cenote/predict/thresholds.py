@@ -133,10 +133,9 @@ def threshold_for(
     predictor = MapPredictor.create(model, kind, size)
     if value is not None:
         return Threshold(value, predictor.kind, predictor.size, "as given")
-    reason = "no threshold was calibrated for this model"
+    source, value = "default", DEFAULTS[predictor.kind]
     if folder is not None and stored is not None:
-        reason = f"{folder / FILE} is for {stored.kind} maps of {stored.size} pixels"
-    source, value = f"a default, because {reason}", DEFAULTS[predictor.kind]
+        source = f"default: {folder / FILE} is for {stored.kind} maps of {stored.size} pixels"
     return Threshold(value, predictor.kind, predictor.size, source, default=True)
 
 

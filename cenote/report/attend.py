@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import __version__
 from ..data import find_images, write_atomically
+from ..data.write_boxes import CSV_HEADER, relative_path
 from ..predict.object_map import THRESHOLD
 from ..predict.photos import FailedPhoto, PhotoPrediction, PhotoPredictor
 from ..progress import progress_bar
@@ -22,7 +23,6 @@ from .sheet import THUMBNAIL, SheetEntry, SheetWriter, fit, save_picture
 
 log = logging.getLogger(__name__)
 PICTURES = ("overlay", "mask", "box")
-COLUMNS = ("file", "width", "height", "x0", "y0", "x1", "y1", "class_id", "class", "score")
 
 
 @dataclass
@@ -110,18 +110,18 @@ class AttendWriter:
         for kind, image in pictures.items():
             save_picture(image, self.out / files[kind])
         row = {
-            "file": str(photo.path),
+            "file": relative_path(photo.path, self.out),
             "width": photo.size[0],
             "height": photo.size[1],
             "box": box and list(box),
             "class_id": prediction.class_id,
-            "class": None,
+            "class_name": None,
             "score": None,
             "pictures": files,
         }
         if prediction.class_id is not None:
-            row |= {"class": prediction.class_name, "score": round(prediction.score, 4)}
-            note = f"{prediction.class_name.split(',')[0]} {prediction.score:.0%}"
+            row |= {"class_name": prediction.class_name, "score": round(prediction.score, 4)}
+            note = f"{prediction.class_name} {prediction.score:.0%}"
         self.rows.append(row)
         self.maps.append(prediction.maps)
         shown = [fit(pictures[kind], THUMBNAIL) for kind in ("box", "overlay", "mask")]
@@ -145,11 +145,11 @@ class AttendWriter:
             write_atomically(self.out / "attention.csv") as path,
             path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
         ):
-            writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+            writer = csv.DictWriter(file, CSV_HEADER, extrasaction="ignore")
             writer.writeheader()
             for row in self.rows:
                 corners = row["box"] or [""] * 4
-                writer.writerow(row | dict(zip(("x0", "y0", "x1", "y1"), corners, strict=True)))
+                writer.writerow(row | dict(zip(("x1", "y1", "x2", "y2"), corners, strict=True)))
         self._save_maps()
 
     def _save_maps(self) -> None:
@@ -165,7 +165,7 @@ class AttendWriter:
                 sizes=np.stack([column("width", 0), column("height", 0)], 1),
                 boxes=column("box", [-1] * 4),  # (n, 4) x0, y0, x1, y1; -1 without a box
                 class_ids=column("class_id", -1),
-                class_names=column("class", ""),
+                class_names=column("class_name", ""),
                 scores=column("score", np.nan),
             )
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..data import Dataset
 from ..data.ground_truth import evenly_spaced
 from ..data.loading import UnreadableImage
-from ..data.write_boxes import BoxWriter, ImageBoxes, open_writers
+from ..data.write_boxes import BoxWriter, ImageBoxes, open_writers, remove_earlier
 from ..predict.boxes import object_masks, predict_boxes
 from ..predict.discovery import DiscoveryResult
 from ..predict.maps import MapPredictor
@@ -33,6 +33,7 @@ class BoxFiles:
         self.dataset, self.out, self.formats = dataset, out, formats
         self.paths = [dataset.path(i) for i in range(len(dataset))]
         self.names = unique_names(self.paths)
+        self.written: list[str] = []  # names of finished photographs
         self.done = self.boxes = 0
 
     def add(
@@ -50,6 +51,7 @@ class BoxFiles:
         entry = ImageBoxes(path, name, result.size, label, boxes, scores, masks, labels)
         for writer in writers:
             writer.add(entry)
+        self.written.append(name)
         self.boxes += len(boxes)
 
 
@@ -67,7 +69,7 @@ class LocalizedFiles(BoxFiles):
         refined: bool = False,
     ) -> None:
         """Predict and write the boxes of all photographs; `skip` receives those that fail."""
-        classes, progress_file = class_names(predictor.model), self.out / ".looks.jsonl"
+        classes, progress_file = class_names(predictor.model), self.out / ".localize.jsonl"
         backbone = predictor.model.backbone.name
         heading = f"{backbone} · {predictor.kind} map · threshold {threshold:.2f}"
         gallery = Gallery(self.out / "pictures", heading)
@@ -90,7 +92,7 @@ class LocalizedFiles(BoxFiles):
                     label = None
                     if classes is not None and part.class_id is not None:
                         label = classes[part.class_id]
-                        notes.append(f"{label.split(',')[0]} {part.probability:.0%}")
+                        notes.append(f"{label} {part.probability:.0%}")
                     names.append(label)
                     labels += [label] * len(part.boxes)
                     boxes += part.boxes.tolist()
@@ -110,6 +112,8 @@ class LocalizedFiles(BoxFiles):
                 progress_file.unlink(missing_ok=True)
                 raise ValueError(f"none of the {len(self.dataset)} photographs could be used")
             gallery.save_sheet()
+        kinds = [*self.formats, *["masks"] * masks, *["pictures"] * pictures]
+        remove_earlier(self.out, kinds, [*self.written, *gallery.sheet_names()])
         progress_file.unlink(missing_ok=True)
 
 
@@ -121,6 +125,9 @@ class DiscoveredFiles(BoxFiles):
     ) -> None:
         super().__init__(dataset, out, formats)
         self.methods, self.files = methods, ExitStack()
+        self.folders = {name: out / name for name in methods}
+        if len(methods) == 1:
+            self.folders = {methods[0]: out}
         self.writers: dict[str, list[BoxWriter]] = {}
         shown = max(MIN_PHOTOS, ENTRIES_PER_SHEET // len(methods))
         self.shown = set(evenly_spaced(range(len(dataset)), shown))
@@ -132,16 +139,16 @@ class DiscoveredFiles(BoxFiles):
 
     def __exit__(self, *error: Any) -> None:
         self.files.__exit__(*error)
+        if error[0] is None:
+            for folder in self.folders.values():
+                remove_earlier(folder, [*self.formats, "masks"], self.written)
         if self.entries and error[0] is None:
             heading = " · ".join(method_title(name) for name in self.methods)
             save_picture(contact_sheet(self.entries, heading), self.out / "found.jpg")
 
     def write(self, result: DiscoveryResult) -> None:
         if not self.writers:  # opened with the first image: an error before it leaves no files
-            folders = {name: self.out / name for name in self.methods}
-            if len(self.methods) == 1:
-                folders = {self.methods[0]: self.out}
-            for name, folder in folders.items():
+            for name, folder in self.folders.items():
                 writers = open_writers(folder, self.formats, True)
                 self.writers[name] = self.files.enter_context(writers)
         for method, objects in result.objects.items():

@@ -220,3 +220,6 @@ class Gallery:
     def save_sheet(self) -> None:
         """Write the last contact sheet, if it has any photographs."""
         self.sheets.save()
+
+    def sheet_names(self) -> list[str]:
+        return [Path(name).stem for name in self.sheets.names]

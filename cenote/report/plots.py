@@ -50,8 +50,8 @@ def new_figure(width: float, height: float, title: str = "", note: str = "") -> 
     figure = Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
     axes = figure.subplots()
     axes.set_facecolor(PAPER)
-    axes.set_title(title, loc="left", color=INK, fontsize=13)
-    axes.set_title(note, loc="right", color=FADED, fontsize=9)
+    axes.set_title(title, loc="left", color=INK, fontsize=13, pad=14)
+    axes.set_title(note, loc="right", color=FADED, fontsize=9, pad=14)
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes

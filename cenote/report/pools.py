@@ -135,7 +135,7 @@ def _shown(cls: type[Pool]) -> str:
 
 def _attention(cls: type[Pool]) -> str:
     if cls.no_attention:
-        return f"It has no map of its own: {cls.no_attention}."
+        return f"It has no map of its own: {cls.no_attention}. Use a class activation map."
     if cls.sums_to_one:
         return "`attend` gives one map per query: a distribution over positions."
     return "`attend` gives one map per query: non-negative; it need not sum to one."

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PAPER, INK, FADED = (250, 249, 246), (28, 28, 30), (120, 118, 114)
 GAP, MARGIN = 6, 28  # pixels between the pictures of an entry, and around entries
 ENTRIES_PER_SHEET = 40
+MAX_ASPECT = 8  # of a picture: a narrower one would be a line
 THUMBNAIL = 320  # pixels: pictures of a contact sheet are kept in memory until it is full
 Case = TypeVar("Case")
 
@@ -114,9 +115,9 @@ def font(size: int) -> ImageFont.FreeTypeFont:
 
 
 def fit(picture: Image.Image, side: int) -> Image.Image:
-    """Resize a picture so that its longer side has `side` pixels."""
-    scale = side / max(picture.size)
-    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+    """Resize a picture so that its longer side has `side` pixels; very narrow ones are stretched."""
+    scale, least = side / max(picture.size), -(-side // MAX_ASPECT)
+    size = max(least, round(picture.width * scale)), max(least, round(picture.height * scale))
     return picture.resize(size, Image.Resampling.LANCZOS)
 
 
@@ -124,7 +125,7 @@ def save_picture(picture: Image.Image | Figure, path: Path) -> None:
     """Save a PIL image or a matplotlib figure."""
     with write_atomically(path) as temporary:
         if isinstance(picture, Image.Image):
-            picture.save(temporary, quality=92, subsampling=0)
+            picture.save(temporary, quality=92, subsampling=0, comment="written by cenote")
         else:
             picture.savefig(temporary, dpi=110)
 

@@ -39,7 +39,7 @@ def can_resume(folder: Path, resume: bool) -> bool:
     """
     exists = (folder / NAME).is_file()
     if exists and not resume:
-        raise ValueError(f"{folder} contains a run: resume it, or choose another folder")
+        raise ValueError(f"{folder} already has a run: use --resume or another folder")
     if resume and not exists:
         check_run_exists(folder)
         logger.info("%s has no checkpoint yet: starting from the beginning", folder)

@@ -66,7 +66,7 @@ def train_metric(
         protocol = config.options.protocol
         raise ValueError(f"{folder} contains a run of another protocol than '{protocol}'")
     if folds and not resume:
-        raise ValueError(f"{folder} contains a run: resume it, or choose another folder")
+        raise ValueError(f"{folder} already has a run: use --resume or another folder")
     if resume:
         check_run_exists(folder)
     splits = class_splits(data)

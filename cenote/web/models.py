@@ -49,6 +49,7 @@ from .sources import Sources, strip_directories
 
 MAX_SAVED_MODELS = 4  # in memory; candidates share one backbone and stay
 MAX_FEATURES = 48  # photographs whose features and object maps are cached
+SPLITS = {"test": "test", "val": "validation"}  # in the order of preference
 MAX_SCORE_SIDE = 64  # of the scores that the page thresholds by itself
 TOP_CLASSES = 5
 
@@ -86,7 +87,7 @@ class ServedModels:
         for folder in sources.models:
             name = _unique(folder.resolve().name, self.saved_rows)
             self.folders[name] = folder
-            self.saved_rows.append(self._info(name, self.get(name), _accuracy(folder)))
+            self.saved_rows.append(self._info(name, self.get(name), *_accuracy(folder)))
         self.rows = self.saved_rows
         self.refresh()
 
@@ -110,7 +111,8 @@ class ServedModels:
                 if threshold := _tournament_threshold(row, model, place):
                     self.thresholds[name, threshold.kind, True] = threshold
                 accuracy = (row.get("accuracy") or [None])[0]  # of the first seed, as is the model
-                rows.append(self._info(name, candidates[name], accuracy, recommended))
+                images = "" if accuracy is None else _images(report["images"], report["judged"])
+                rows.append(self._info(name, candidates[name], accuracy, images, recommended))
         self.rows, self.candidates, self.trained = rows, candidates, trained
 
     def get(self, name: str) -> ServedModel:
@@ -238,7 +240,12 @@ class ServedModels:
         return self.object_maps[key]
 
     def _info(
-        self, name: str, served: ServedModel, accuracy: float | None, recommended: bool = False
+        self,
+        name: str,
+        served: ServedModel,
+        accuracy: float | None,
+        evaluated_on: str,
+        recommended: bool = False,
     ) -> ModelInfo:
         model, has_grad_cam = served.model, find_spec("pytorch_grad_cam") is not None
         maps = [kind for kind in model.map_kinds() if kind != "gradcam" or has_grad_cam]
@@ -252,6 +259,7 @@ class ServedModels:
             classes=len(class_names(model) or ()),
             maps=maps,
             accuracy=accuracy,
+            evaluated_on=evaluated_on,
             recommended=recommended,
         )
 
@@ -340,11 +348,17 @@ def _trained_files(folder: Path) -> list[Path]:
     return [*finished_passes(folder, read_plan(folder)), *filter(Path.is_file, ends)]
 
 
-def _accuracy(folder: Path) -> float | None:
-    """Return the accuracy on test images, else on validation images, in percent."""
+def _accuracy(folder: Path) -> tuple[float | None, str]:
+    """Return the accuracy on test images, else on validation images, in percent, and on which."""
     report = read_run(folder)
-    scores = report.get("test") or report.get("val") or {}
-    return scores.get("accuracy")
+    for split in SPLITS:
+        if scores := report.get(split):
+            return scores.get("accuracy"), _images(scores["images"], split)
+    return None, ""
+
+
+def _images(count: int, split: str) -> str:
+    return f"{count} {SPLITS[split]} images"
 
 
 def _tournament_threshold(

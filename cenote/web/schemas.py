@@ -25,7 +25,8 @@ class ModelInfo(Schema):
     backbone: str
     classes: int
     maps: list[str] = Field(description="kinds of maps that it has, its own best one first")
-    accuracy: float | None = Field(description="percent of test images, or of validation images")
+    accuracy: float | None = Field(description="percent of the images of `evaluated_on`")
+    evaluated_on: str = Field(description="for instance '60 test images'")
     recommended: bool
 
 

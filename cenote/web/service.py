@@ -18,9 +18,8 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from ..allocator import keep_memory
-from ..data import open_dataset
+from ..data import open_dataset, read_image
 from ..data.images import RAW
-from ..data.synthetic.drawing import World
 from ..search.index import EntryImages
 from ..search.methods import DESCRIPTIONS, METHODS
 from ..search.query import ImageInput, Searcher, SearchRequest, choose_method
@@ -41,6 +40,7 @@ from .search import ImageSearchRequest, SearchResponse, SearchResult
 from .sources import Sources, strip_directories
 
 MAX_EXAMPLES = 8
+PHOTOGRAPHS = Path(__file__).with_name("examples")
 SAFE_INTEGER = 2**53  # larger numbers, which Milvus has, lose digits in JavaScript
 MAX_SAMPLE = 5000  # rows that classes and suggestions are read from
 MAX_STARTING_ENTRIES = 24
@@ -89,30 +89,27 @@ class Service:
 
 
 def example_photos(world: Path | None, index: ServedIndex | None) -> dict[str, Photo]:
-    """Take test images of a demo, else images of the index, else draw two; by digest."""
+    """Take images of the index, or two photographs, and then the test images of a demo."""
     photos = []
+    if index is not None and world is None:
+        photos = index.photos(MAX_EXAMPLES)
+    if not photos:
+        photos = [_photo(path, path.stem) for path in sorted(PHOTOGRAPHS.glob("*.jpg"))]
     if world is not None:
         with suppress(ValueError, OSError):  # its images may have been removed
-            photos = _test_photos(world)
-    if index is not None and not photos:
-        photos = index.photos(MAX_EXAMPLES)
-    return {photo.digest: photo for photo in photos or _drawn_photos()}
+            photos += _test_photos(world)
+    return {photo.digest: photo for photo in photos[:MAX_EXAMPLES]}
+
+
+def _photo(path: Path, name: str) -> Photo:
+    content = path.read_bytes()
+    return encode_photo(read_image(path), content, file_digest(content), name)
 
 
 def _test_photos(world: Path) -> list[Photo]:
     dataset, photos = open_dataset(world, "test"), []
     for i in range(0, len(dataset), len(dataset) // MAX_EXAMPLES or 1):
-        content, label = dataset.path(i).read_bytes(), dataset[i].label or ""
-        photos.append(encode_photo(dataset.image(i), content, file_digest(content), label))
-    return photos[:MAX_EXAMPLES]
-
-
-def _drawn_photos() -> list[Photo]:
-    world, photos = World.preset("tiny", size=256), []
-    for i in (1, 2):
-        example = world.draw(i)
-        photo = encode_photo(example.image, None, "", example.record.label or "")
-        photos.append(photo._replace(digest=file_digest(photo.content)))
+        photos.append(_photo(dataset.path(i), dataset[i].label or ""))
     return photos
 
 

@@ -84,10 +84,12 @@ def test_the_folder_has_all_files(photos: Path, done: Done) -> None:
     for row in report["photographs"]:
         x0, y0, x1, y1 = row["box"]
         assert 0 <= x0 < x1 <= row["width"] and 0 <= y0 < y1 <= row["height"]
-        assert row["class"] and 0 < row["score"] <= 1
+        assert row["class_name"] and 0 < row["score"] <= 1
     rows = list(csv.DictReader((out / "attention.csv").open(encoding="utf-8")))
-    assert [row["class"] for row in rows] == [row["class"] for row in report["photographs"]]
-    assert [int(row["x1"]) for row in rows] == [row["box"][2] for row in report["photographs"]]
+    assert [row["class_name"] for row in rows] == [
+        row["class_name"] for row in report["photographs"]
+    ]
+    assert [int(row["x2"]) for row in rows] == [row["box"][2] for row in report["photographs"]]
     with np.load(out / "attention.npz", allow_pickle=False) as data:
         assert data["maps"].shape[:2] == (4, 1) and np.isfinite(data["maps"]).all()
         assert data["boxes"].tolist() == [row["box"] for row in report["photographs"]]
@@ -167,7 +169,7 @@ def test_an_untrained_pool_is_a_warning(
     error = capfd.readouterr().err
     assert code == 0 and "'simpool'" in error and len(error.splitlines()) == 1
     report = json.loads((tmp_path / "attention.json").read_text())
-    assert report["map"] == "pool" and report["photographs"][0]["class"] is None
+    assert report["map"] == "pool" and report["photographs"][0]["class_name"] is None
 
 
 def test_a_saved_model(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +181,7 @@ def test_a_saved_model(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixtur
     options = ["--model", str(tmp_path / "model"), "-o", str(tmp_path / "out"), *SMALL]
     assert main(["attend", str(photos / "ball.jpg"), *options]) == 0, capfd.readouterr().err
     report = json.loads((tmp_path / "out" / "attention.json").read_text())
-    assert report["photographs"][0]["class"] in ("ball", "no ball") and report["map"] == "pool"
+    assert report["photographs"][0]["class_name"] in ("ball", "no ball") and report["map"] == "pool"
     assert main(["attend", str(photos / "ball.jpg"), *options, "--pool", "gap"]) == 2
     assert "--model" in capfd.readouterr().err
 

@@ -1,5 +1,6 @@
 """`cenote localize` as a user runs it: photographs in, boxes out in formats that our readers read."""
 
+import csv
 import json
 import re
 import shutil
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import cenote
 from cenote.cli import main
 from cenote.data import open_dataset, read_list
 from cenote.data.coco import read_coco
@@ -64,7 +66,7 @@ def test_every_format_at_once(
     assert localize(model, photos, "-o", tmp_path / "out", *options) == 1  # one is broken
     captured = capfd.readouterr()
     which, first, *_, second, last = captured.err.splitlines()
-    assert which.startswith("object map") and first.startswith("threshold 0.50: ")  # the default
+    assert which.startswith("object map") and first == "threshold 0.50 (default)"
     assert f"{photos / 'broken.jpg'}: " in second
     assert last.startswith("cenote localize: 1 ")
     assert re.match(
@@ -99,6 +101,31 @@ def test_a_second_run_into_the_same_folder_skips_the_pictures_of_the_first(
         assert re.match(r"2 .*\b2 ", capfd.readouterr().out)  # boxes, photographs
     dataset = open_dataset(tmp_path)  # VOC's layout, with the photographs beside it
     assert len(dataset) == 2 and all(len(record.boxes) == 1 for record in dataset)
+
+
+def test_a_second_run_removes_the_other_files_of_the_first(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    options = ["--format", "coco", "voc", "--masks", "--pictures"]
+    assert localize(model, photos / "0.png", photos / "1.png", "-o", out, *options) == 0
+    Image.new("L", (8, 8)).save(out / "masks" / "mine.png")
+    assert localize(model, photos / "1.png", "-o", out, "--format", "csv", "--pictures") == 0
+    files = {path.relative_to(out).as_posix() for path in out.rglob("*.*")}
+    pictures = {"pictures/1.jpg", "pictures/contact_sheet_1.jpg"}
+    assert files == {"boxes.csv", "masks/mine.png", *pictures}
+
+
+def test_the_function_gives_the_boxes_of_the_command(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
+    good = [photos / "0.png", photos / "more"]
+    assert localize(model, *good, "-o", tmp_path) == 0
+    rows = csv.DictReader((tmp_path / "boxes.csv").open(encoding="utf-8"))
+    for row, (path, box, score, label) in zip(rows, cenote.localize(good, model), strict=True):
+        assert (tmp_path / row["file"]).resolve() == path.resolve()
+        assert (row["x1"], row["y1"], row["x2"], row["y2"]) == tuple(map(str, box))
+        assert float(row["score"]) == pytest.approx(score, abs=1e-3) and row["class_name"] == label
 
 
 def boxed(tmp_path: Path) -> list[object]:
@@ -290,7 +317,7 @@ def test_a_killed_run_resumes_to_the_same_files(
         Image.effect_noise((70 + i, 60), 90).convert("RGB").save(photos / f"n{i:02}.png")
     options = ["--format", "coco", "voc", "csv", "--masks", "--batch", 1, "--map", "cam"]
     assert localize(model, photos, "-o", tmp_path / "whole", *options) == 1
-    journal = tmp_path / "out" / ".looks.jsonl"
+    journal = tmp_path / "out" / ".localize.jsonl"
     command = [
         sys.executable,
         "-m",

@@ -98,7 +98,14 @@ def test_parameters_reach_the_worker() -> None:
 def test_answers_of_replaced_models_leave_the_cache(tmp_path: Path) -> None:
     """While a tournament runs, its models are listed again with every /api/about."""
     (tmp_path / "plan.json").write_text(json.dumps({"contenders": ["gap"], "kind": "pools"}))
-    fields = {"pool": "gap", "backbone": "b", "classes": 2, "maps": [], "accuracy": None}
+    fields = {
+        "pool": "gap",
+        "backbone": "b",
+        "classes": 2,
+        "maps": [],
+        "accuracy": None,
+        "evaluated_on": "",
+    }
     model = ModelInfo(id="gap", name="gap", recommended=False, **fields)
     models = list[ModelInfo]()
     jobs = StubJobs(lambda request: Contents(models=list(models), index=None))

@@ -235,7 +235,7 @@ def test_a_tournament_that_still_runs_and_signals(demo: Path, tmp_path: Path) ->
                 "name": "running",
                 "running": True,
             }
-            assert len(about["examples"]) == 2, "drawn, where there is nothing else"
+            assert len(about["examples"]) == 2, "where there is nothing else"
             assert client.get("/api/tournament").json()["report"] is None
             for name in ("seed-0", "config.json", "model.safetensors", "results.json"):
                 (tmp_path / name).rename(running / name)

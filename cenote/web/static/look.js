@@ -101,6 +101,7 @@ export function enter(main, { about, signal, set, go }) {
       (look.boxes.length ? "" : " No object stands out: the map is constant.") +
       (boxesOf(look, view).some(isWhole) ? " The box covers the whole image: a higher threshold makes it smaller." : "");
     reset.hidden = shown.threshold === null;
+    if (shown.map === "auto") kinds.options[0].textContent = `${KINDS[look.map.kind] ?? look.map.kind} (default)`;
     cells.of(look.map);
     const name = about.examples.find(({ photo }) => photo === shown.photo)?.name || "Your photograph";
     const best = look.classes[0] ? ` ${look.classes[0].name}, ${percent(look.classes[0].probability)}.` : "";
@@ -116,7 +117,7 @@ export function enter(main, { about, signal, set, go }) {
     if (shown.threshold !== null) return "Set by you.";
     if (!isDefault) return `Calibrated: ${description}.`;
     const start = startThreshold(look);
-    return `Not calibrated: ${description}.` + (start === value ? "" :
+    return `Threshold: ${description}.` + (start === value ? "" :
       ` At ${value.toFixed(2)} the box covers the whole image, so the slider starts at ${start.toFixed(2)}.`);
   }
 
@@ -183,10 +184,10 @@ export function enter(main, { about, signal, set, go }) {
     beside.show(null);
   }
 
-  function describe({ pool, backbone, classes: count, accuracy, recommended }) {
+  function describe({ pool, backbone, classes: count, accuracy, evaluated_on: images, recommended }) {
     const parts = [`${pool} on ${backbone}`];
     if (count) parts.push(`${count} classes`);
-    if (accuracy !== null) parts.push(`${accuracy.toFixed(1)}% accuracy`);
+    if (accuracy !== null) parts.push(`${accuracy.toFixed(1)}% accuracy on ${images}`);
     if (recommended) parts.push("recommended by the tournament");
     return parts.join(", ");
   }
