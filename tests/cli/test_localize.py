@@ -155,13 +155,14 @@ def test_a_calibrated_threshold_is_saved(tmp_path: Path, capfd: pytest.CaptureFi
         and kept["chosen_on"]["split"] == "val"
         and (kept["kind"], kept["size"]) in (("object", 112), ("cam", 64))
     )
-    source = f"threshold {kept['threshold']:.2f}: 5 images"
+    source = f"threshold {kept['threshold']:.2f} (5 images"
     assert source in capfd.readouterr().err
     written = (tmp_path / "out" / "boxes.csv").read_text()
     assert localize(*command) == 0 and source in capfd.readouterr().err
     assert (tmp_path / "out" / "boxes.csv").read_text() == written
     assert (
-        localize(*command, "--threshold", 0.9) == 0 and "threshold 0.90: " in capfd.readouterr().err
+        localize(*command, "--threshold", 0.9) == 0
+        and "threshold 0.90 (as given)" in capfd.readouterr().err
     )
     assert (tmp_path / "out" / "boxes.csv").read_text() != written
 

@@ -522,7 +522,7 @@ def test_contents_and_examples(service: Service, demo: Path) -> None:
 
 def test_examples_without_any_data() -> None:
     photos = example_photos(None, None)
-    assert [photo.name for photo in photos.values()] == ["cat", "coffee"]
+    assert [photo.name for photo in photos.values()] == ["coffee", "cat"]
 
 
 def test_examples_are_the_files(service: Service, demo: Path) -> None:
