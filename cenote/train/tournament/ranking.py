@@ -120,17 +120,17 @@ def recommendation(results: Results, frozen: bool = True) -> str:
             f"{about_cls}."
         )
     others = _join([result.name for result in tied if result not in (best, choice)])
-    reason = "(other images and seeds could reverse their order)"
-    smallest = f"and {_advantage(choice, tied)}{about_cls}."
+    smallest = f"and {_advantage(choice, tied)}{about_cls}"
+    smallest += "; other images and seeds could reverse their order."
     if choice is best:
         return (
             f"Take {best.name}: it is first with {_score(best)} over {seeds} seeds, tied with "
-            f"{others} {reason}, {smallest}"
+            f"{others}, {smallest}"
         )
     also = f" and with {others}" if others else ""
     return (
         f"Take {choice.name}: {_score(choice)} is tied with the first, {best.name} with "
-        f"{_score(best)}, over {seeds} seeds{also} {reason}, {smallest}"
+        f"{_score(best)}, over {seeds} seeds{also}, {smallest}"
     )
 
 
