@@ -184,7 +184,7 @@ def test_a_read_only_run_can_be_calibrated(
     assert (
         str(tmp_path / "run" / "localization.json") in error and f"--threshold {value:.2f}" in error
     )
-    assert f"threshold {value:.2f}: 5 images" in error
+    assert f"threshold {value:.2f} (5 images" in error
     assert (tmp_path / "out" / "boxes.csv").read_text() == written
 
 
