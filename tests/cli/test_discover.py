@@ -132,7 +132,7 @@ def test_pictures_that_it_wrote_are_not_photographs(photos: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--method", "tokncut"], "no method 'tokncut'; did you mean 'tokencut'? (dinoseg"),
+        (["--method", "tokncut"], "no method 'tokncut'; did you mean 'tokencut'?"),
         (["--method", " , "], "no method is named: dinoseg"),
         (["--backbone", "resnet5"], "no backbone 'resnet5'; did you mean"),
         (["--model", "none"], "no such model folder: none"),
