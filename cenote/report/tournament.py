@@ -299,7 +299,7 @@ def explanations(report: TournamentReport) -> list[str]:
         sizes = "twice the training size for attention, the training size for a CAM"
         if report.map_images:
             sizes = (
-                "the training size or twice that, which is better on "
+                "the training size or twice that, whichever is better on "
                 f"{report.map_images} {'validation' if report.judged == 'test' else 'of these'} images"
             )
         notes.append(
