@@ -15,6 +15,8 @@ import tempfile
 import threading
 import warnings
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -35,6 +37,7 @@ log = logging.getLogger(__name__)
 # Pixels of images of one size, from which converting the network, or loading the converted one, pays.
 # Whether it is in the cache does not count: the same command gives the same results again.
 MIN_PIXELS = 64 * 224**2
+MIN_COUNTED = 4  # images that a call counts as: the page asks for one at a time, many times
 TOLERANCE = 1e-3  # relative difference from PyTorch
 CHECKED = 3  # images that PyTorch computes, too; the network is traced with 2
 XML, WEIGHTS = "model.xml", "model.bin"
@@ -104,7 +107,7 @@ class Engine:
         size, threads = tuple(images.shape[1:]), torch.get_num_threads()
         if (size, threads) in self.converted:
             return self.converted[size, threads]
-        self.pixels[size] += len(images) * size[1] * size[2]
+        self.pixels[size] += max(len(images), MIN_COUNTED) * size[1] * size[2]
         if self.pixels[size] < MIN_PIXELS:
             return None
         self.digest = self.digest or weights_digest(network)
@@ -122,9 +125,11 @@ class ConvertedNetwork:
     def __init__(
         self, network: nn.Module, images: Tensor, cached: CachedNetwork, threads: int
     ) -> None:
-        self.structure = network(images[:CHECKED])
+        with _one_thread():
+            self.structure = network(images[:CHECKED])
         for convert_again in (False, True):  # what is in the cache may be of another network
-            model = cached.read_or_convert(network, images, convert_again)
+            with _one_thread():
+                model = cached.read_or_convert(network, images, convert_again)
             self.request = _compile(model, threads).create_infer_request()
             difference = _difference(self.structure, self(images[:CHECKED]))
             if difference <= TOLERANCE:
@@ -252,6 +257,17 @@ def _compile(model: Any, threads: int) -> Any:
         "ENABLE_CPU_PINNING": False,  # other processes may use the same cores
     }
     return _core().compile_model(model, "CPU", settings)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Use one thread of PyTorch: several wait for each other if other processes use the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 _process_id: int | None = None  # of the process that started OpenVINO
