@@ -400,7 +400,7 @@ def test_the_model_runs_on_the_gpu_if_there_is_one(
     [
         (
             ["--on", "classify,lokalize"],
-            "no protocol 'lokalize'; did you mean 'localize'? (",
+            "no protocol 'lokalize'; did you mean 'localize'?",
         ),
         (["--on", ","], "no protocol is named: "),
         (["-o", "FILE"], "is a file: name a folder"),
