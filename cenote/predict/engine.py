@@ -1,7 +1,7 @@
 """Run frozen networks on the CPU with OpenVINO, which is faster than PyTorch with equal results.
 
 A network is converted once for each size of its images, and the converted network is cached. That
-takes about a second, so PyTorch computes the first images of a process. It also computes everything
+takes seconds, so PyTorch computes the first images of a process. It also computes everything
 if OpenVINO is missing, cannot convert the network, or gives other results.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -17,6 +18,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -40,18 +42,23 @@ MIN_PIXELS = 64 * 224**2
 MIN_COUNTED = 4  # images that a call counts as: the page asks for one at a time, many times
 TOLERANCE = 1e-3  # relative difference from PyTorch
 CHECKED = 3  # images that PyTorch computes, too; the network is traced with 2
+MAX_CHANGES = 1  # of a network's weights: it is converted again, but not in every epoch
+MAX_CACHED = 20  # converted networks; those not used for the longest time are removed
 XML, WEIGHTS = "model.xml", "model.bin"
 Size = tuple[int, ...]
+State = list[tuple[object, ...]]
 
 
 def run_frozen(network: nn.Module, images: Tensor) -> Any:
     """Return `network(images)`, faster for many images on the CPU.
 
     `network` returns a tensor, a tuple of tensors or `Features`. With gradients, in training mode,
-    under autocast and with hooks it is PyTorch that computes them.
+    under autocast and with hooks it is PyTorch that computes them. Weights may change in place or by
+    `load_state_dict`, but not through `.data`, which cannot be noticed.
     """
     if (
-        torch.is_grad_enabled()
+        _only_pytorch.get()
+        or torch.is_grad_enabled()
         or network.training
         or images.device.type != "cpu"
         or images.dtype != torch.float32
@@ -62,6 +69,19 @@ def run_frozen(network: nn.Module, images: Tensor) -> Any:
     if network not in _engines:
         _engines[network] = Engine()
     return _engines[network].run(network, images)
+
+
+_only_pytorch = ContextVar("_only_pytorch", default=False)
+
+
+@contextmanager
+def only_pytorch() -> Iterator[None]:
+    """Do not convert networks: their weights are about to change, as in a validation."""
+    token = _only_pytorch.set(True)
+    try:
+        yield
+    finally:
+        _only_pytorch.reset(token)
 
 
 def embed_images(model: ImageText, pixels: Tensor) -> Tensor:
@@ -76,7 +96,8 @@ class Engine:
     """Run one network: with PyTorch at first, and with OpenVINO once there are enough images."""
 
     def __init__(self) -> None:
-        self.weights: list[tuple[int, int]] | None = None
+        self.state: State | None = None
+        self.changes = 0
         self.digest = ""  # of the weights
         self.pixels: Counter[Size] = Counter()  # computed so far, by the size of the images
         self.converted: dict[tuple[Size, int], ConvertedNetwork] = {}  # by size and threads
@@ -84,7 +105,7 @@ class Engine:
         self.lock = threading.Lock()
 
     def run(self, network: nn.Module, images: Tensor) -> Any:
-        state = _weights_state(network)
+        state = _state(network)
         if state is not None and not self.failed and _process_can_convert():
             try:
                 with self.lock:
@@ -98,12 +119,17 @@ class Engine:
         return network(images.contiguous(memory_format=torch.channels_last))
 
     def _converted(
-        self, network: nn.Module, images: Tensor, state: list[tuple[int, int]]
+        self, network: nn.Module, images: Tensor, state: State
     ) -> ConvertedNetwork | None:
         """Return the converted network, None if there were too few images."""
-        self.weights = self.weights or state
-        if state != self.weights:
-            raise ValueError("the network is being trained: its weights have changed")
+        if self.state is not None and state != self.state:
+            self.changes += 1
+            self.digest = ""
+            self.pixels.clear()
+            self.converted.clear()
+            if self.changes > MAX_CHANGES:
+                raise ValueError("the network changes again and again")
+        self.state = state
         size, threads = tuple(images.shape[1:]), torch.get_num_threads()
         if (size, threads) in self.converted:
             return self.converted[size, threads]
@@ -127,6 +153,10 @@ class ConvertedNetwork:
     ) -> None:
         with _one_thread():
             self.structure = network(images[:CHECKED])
+        if not isinstance(self.structure, Tensor | Features):
+            tensors = type(self.structure) is tuple and _tensors(self.structure)
+            if not tensors or len(tensors) < len(self.structure):
+                raise ValueError("the network does not return tensors only")
         for convert_again in (False, True):  # what is in the cache may be of another network
             with _one_thread():
                 model = cached.read_or_convert(network, images, convert_again)
@@ -173,12 +203,16 @@ def _difference(expected: Any, output: Any) -> float:
     return float(torch.cat(errors).max())  # NaN is not below the tolerance
 
 
-def _weights_state(network: nn.Module) -> list[tuple[int, int]] | None:
-    """Return what changes when a weight changes; None if a layer has a hook, which must run."""
-    state = []
+def _state(network: nn.Module) -> State | None:
+    """Return what changes when the network does; None if it must run in PyTorch.
+
+    A layer in training mode, or with a hook, must.
+    """
+    state: State = []
     for module in network.modules():
-        if module._forward_hooks or module._forward_pre_hooks:
+        if module.training or module._forward_hooks or module._forward_pre_hooks:
             return None
+        state.append((id(module), type(module), module.extra_repr()))
         for tensor in (*module._parameters.values(), *module._buffers.values()):
             if tensor is not None:
                 version = 0 if tensor.is_inference() else tensor._version
@@ -205,7 +239,9 @@ class CachedNetwork:
             self.folder.mkdir(parents=True, exist_ok=True)
             with FileLock(self.folder / "lock"):
                 if convert_again or not self._is_intact():
+                    self._describe({})  # `cenote cache` lists it, should this process be killed
                     self._save(_convert(network, images))
+                    self._remove_others()
                 os.utime(self.folder / "store.json")  # the time of last use
                 return _core().read_model(self.folder / XML)
         except OSError as error:
@@ -221,14 +257,26 @@ class CachedNetwork:
 
     def _save(self, model: Any) -> None:
         """Replace the files; processes that have the old ones open keep them."""
+        for remains in self.folder.glob("tmp*"):  # of a process that was killed
+            shutil.rmtree(remains, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             temporary = Path(name)
             _openvino().save_model(model, temporary / XML, compress_to_fp16=False)
             files = {name: _file_digest(temporary / name) for name in (XML, WEIGHTS)}
             for name in files:
                 os.replace(temporary / name, self.folder / name)
+        self._describe(files)
+
+    def _describe(self, files: dict[str, str]) -> None:
         description = {"made_by": self.made_by, "layout": {}, "files": files}
         write_text(self.folder / "store.json", json.dumps(description, indent=2))
+
+    def _remove_others(self) -> None:
+        """Remove the networks not used for the longest time; open ones remain readable."""
+        files = [path for path in self.folder.parent.glob(f"*/{XML}") if path.parent != self.folder]
+        used = {path.parent: (path.parent / "store.json").stat().st_mtime for path in files}
+        for folder in sorted(used, key=lambda folder: -used[folder])[MAX_CACHED - 1 :]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _file_digest(path: Path) -> str:

@@ -30,6 +30,7 @@ from ..predict.distributed import (
     world,
 )
 from ..predict.embedding import EmbeddingSource
+from ..predict.engine import only_pytorch
 from ..predict.feature_cache import CachedFeatures, FeatureBatch, FeatureBatches
 from ..progress import progress_bar
 from .checkpoint import NAME, load_checkpoint, refuse_changes, save_checkpoint
@@ -308,7 +309,8 @@ class Engine:
         counts = torch.tensor([self.images, self.unreadable], dtype=torch.float64)
         *loss_sums, images, unreadable = summed(torch.cat([self.loss_sums, counts])).tolist()
         # All use the first process's metrics: with other rounding, one might stop and others wait.
-        results = gathered(self.task.validate())[0]
+        with only_pytorch():  # converting a network for one epoch does not pay
+            results = gathered(self.task.validate())[0]
         for state, loss_sum in zip(self.task.states, loss_sums, strict=True):
             if state.failed is None:
                 metrics = results.setdefault(state.name, {})

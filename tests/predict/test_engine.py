@@ -159,13 +159,15 @@ def test_gradients_training_mode_and_hooks_need_pytorch() -> None:
     assert is_converted(backbone)
 
 
-def test_changed_weights_change_the_features() -> None:
+def test_a_network_that_changes_often_stays_in_pytorch() -> None:
     backbone, batch = backbone_of(), images()
-    assert_equal(backbone, batch)
-    with torch.no_grad():
-        next(backbone.parameters()).mul_(2)
-    assert_equal(backbone, batch)
-    assert not is_converted(backbone)
+    converted = []
+    for _ in range(3):
+        assert_equal(backbone, batch)
+        converted.append(is_converted(backbone))
+        with torch.no_grad():
+            next(backbone.parameters()).mul_(2)
+    assert converted == [True, True, False]
 
 
 def test_maps_and_vectors_of_a_model_go_through_it() -> None:
@@ -247,3 +249,87 @@ def test_openvino_does_not_report_its_use() -> None:
     from openvino.tools.ovc import telemetry_utils
 
     assert telemetry_utils.tm.__name__ == "openvino.tools.ovc.telemetry_stub"
+
+
+def small_network() -> nn.Sequential:
+    layers = (nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(8, 4, 3))
+    return nn.Sequential(*layers).eval()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: net[0].weight.mul_(2),
+        lambda net: setattr(net[3], "dilation", (2, 2)),
+        lambda net: net.__setitem__(1, nn.GELU()),
+        lambda net: net.load_state_dict({k: v + 1 for k, v in net.state_dict().items()}),
+    ],
+    ids=["in place", "attribute", "layer", "state dict"],
+)
+@torch.no_grad()
+def test_a_network_that_changes_is_converted_again(change: Any) -> None:
+    network, batch = small_network(), images()
+    before = run_frozen(network, batch)
+    change(network)
+    after = run_frozen(network, batch)
+    assert is_converted(network)
+    assert before.shape != after.shape or not torch.allclose(before, after, atol=1e-2)
+    torch.testing.assert_close(after, network(batch), rtol=1e-3, atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_layer_in_training_mode_runs_in_pytorch() -> None:
+    network, batch = small_network(), images()
+    run_frozen(network, batch)
+    network[2].train()
+    assert not torch.equal(run_frozen(network, batch), run_frozen(network, batch))
+
+
+class Outputs(nn.Module):
+    """A network with outputs that OpenVINO cannot return as they are."""
+
+    def __init__(self, make: Any) -> None:
+        super().__init__()
+        self.make = make
+
+    def forward(self, x: Tensor) -> Any:
+        return self.make(x * 2)
+
+
+@pytest.mark.parametrize("make", [lambda y: [y], lambda y: (None, y), lambda y: (y, (y, y))])
+@torch.no_grad()
+def test_other_outputs_than_tensors_are_left_to_pytorch(make: Any) -> None:
+    network, batch = Outputs(make).eval(), images()
+    assert str(run_frozen(network, batch)) == str(network(batch))
+    assert not is_converted(network)
+
+
+@torch.no_grad()
+def test_nothing_is_converted_while_a_network_trains() -> None:
+    backbone = backbone_of()
+    with engine.only_pytorch():
+        run_frozen(backbone, images())
+    assert backbone not in engine._engines
+    run_frozen(backbone, images())
+    assert is_converted(backbone)
+
+
+@torch.no_grad()
+def test_old_networks_leave_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "MAX_CACHED", 2)
+    for _ in range(4):
+        run_frozen(small_network(), images())
+    assert len(FeatureCache().stores()) == 2
+
+
+@torch.no_grad()
+def test_the_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    network = small_network()
+    run_frozen(network, images())
+    (store,) = FeatureCache().stores()
+    folder = tmp_path / store["name"]
+    (folder / "store.json").write_text("{}")
+    (folder / "tmpabc").mkdir()
+    engine._engines.clear()
+    run_frozen(network, images())
+    assert is_converted(network) and not (folder / "tmpabc").exists()
