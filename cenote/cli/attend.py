@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ._arguments import pluralize
 from ._options import Device
 
 
@@ -27,7 +28,9 @@ def run(
     head: Annotated[
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the mean)")
     ] = None,
-    size: int = 448,
+    size: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: see above)")
+    ] = None,
     share: float = 0.6,
     batch: int = 8,
     device: Device = "auto",
@@ -52,7 +55,7 @@ def run(
             class activation map of the predicted class.
         head: index of the map to show if there are several.
         size: the model sees about size x size pixels, uncropped, with the photograph's aspect
-            ratio.
+            ratio, by default 448; of an object map, a square, as cenote localize.
         share: share of the map's mass that the mask and the box contain; not for object maps.
         batch: photographs per batch.
     """
@@ -68,7 +71,7 @@ def run(
     bare = pool is None and model is None
     predictor = PhotoPredictor(network, map, size, share, batch, head, trained, bare, model)
     outcome = attend_photos(predictor, photos, out)
-    photographs = f"{outcome.done} photograph{'s' * (outcome.done != 1)}"
+    photographs = pluralize(outcome.done, "photograph")
     files = f"{out / 'contact_sheet.jpg'}, attention.npz, attention.json, attention.csv"
     print(f"{photographs}, {predictor.describe()}: {files}")
     if outcome.failed:

@@ -135,6 +135,7 @@ def run(
             head=head,
             centre=centre,
             refined=refine,
+            folder=model,
         )
     report.details = {"data": dataset.name, "backbone": network.backbone.name, "size": size}
     for message in report.unreadable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +31,10 @@ from ..report.blocks import Block
 from ..report.discovery import BASELINE, discovery_blocks, discovery_page, method_title
 from .protocol import Evaluation, Figure, Picture, Protocol, Report, count_images
 
+log = logging.getLogger(__name__)
 DELTA = 0.5  # the IoU from which a box is right
 SIDES = np.arange(1, 101) / 100  # of boxes in the middle, shares of the image's sides
+MAX_CELLS = 96  # of the masks of the cases
 CASES = 6  # images to show of the best and of the worst
 
 
@@ -145,11 +148,15 @@ def discover(
 
     `on_result` receives every image; those without a true box are not counted, nor are those with a
     box outside of the image, which are named. `options` are those of `discover_objects`: size,
-    source, head, centre, refined. With a progress file a killed run resumes.
+    source, head, centre, refined, folder. With a progress file a killed run resumes.
     """
-    extractor, results = discover_objects(
+    extractor, predictor, results = discover_objects(
         model, dataset, methods, loading.workers, progress_file, **options
     )
+    if predictor is not None:
+        log.info("%s", predictor.describe())
+        for warning in predictor.doubts():
+            log.warning("%s", warning)
     scores = {method: _RunningScore() for method in methods}
     centred, images, bad = list[Array](), 0, list[str]()
     for result in results:
@@ -183,7 +190,7 @@ def discover(
         delta=DELTA,
         keys=extractor.key_source,
         attention=extractor.map_kind,
-        object_map=extractor.object_map,
+        object_map=None if predictor is None else predictor.describe(),
     )
     if centred:
         overlaps = np.stack(centred)
@@ -209,6 +216,12 @@ def _method_score(
     return MethodScore(100 * corloc, interval, 100 * mean, list(best), list(worst))
 
 
+def _thinned(mask: Array) -> Array:
+    """Return at most MAX_CELLS of a mask in each direction."""
+    step = -(-max(mask.shape) // MAX_CELLS)
+    return mask[step // 2 :: step, step // 2 :: step]
+
+
 class _RunningScore:
     """CorLoc of one method, one number per image, and the best and the worst images."""
 
@@ -223,7 +236,7 @@ class _RunningScore:
         boxes, true_boxes = objects.boxes.round(1).tolist(), truth.round(1).tolist()
         masks = [
             ["".join("01"[cell] for cell in row) for row in mask.astype(int)]
-            for mask in objects.masks
+            for mask in map(_thinned, objects.masks)
         ]
         case = DiscoveryCase(position, name, 100 * overlap, boxes, true_boxes, masks)
         self.best = sorted([*self.best, case], key=lambda c: (-c.overlap, c.position))[:CASES]

@@ -11,7 +11,8 @@ from ..data.ground_truth import one_class_each
 from ..models import PooledModel
 from ..predict.embedding import Loading
 from ..predict.maps import MapPredictor
-from ..predict.thresholds import FILE, Calibration, has_object_map, read_threshold
+from ..predict.thresholds import FILE, Calibration, read_threshold
+from ..progress import progress_bar
 from ..report.blocks import Block, Table, TableColumn
 from ..report.localization import case_page, draw_curves, localization_blocks
 from .protocol import Evaluation, Picture, Protocol
@@ -68,13 +69,22 @@ def calibrate(
     maps = [(kind, size)]
     if kind == "auto" and size is None:
         maps = _possible_maps(model)
-    calibrations = []
-    for map_kind, map_size in maps:
-        report = localize(
-            model, images, kind=map_kind, size=map_size, resamples=0, cases=0, loading=loading
-        )
+    calibrations, unreadable = list[Calibration](), set[str]()
+    pairs = len(one_class_each(images))
+    for i, (map_kind, map_size) in enumerate(maps, 1):
+        with progress_bar(f"comparing maps, {i} of {len(maps)}", pairs) as bar:
+            report = localize(
+                model,
+                images,
+                kind=map_kind,
+                size=map_size,
+                resamples=0,
+                cases=0,
+                loading=replace(loading, progress=bar.update),
+            )
         calibrations.append(report.calibration(images.name, split))
-    for message in report.unreadable:
+        unreadable.update(report.unreadable)
+    for message in sorted(unreadable):
         log.info("left out: %s", message)
     return max(calibrations, key=lambda calibration: calibration.max_box_acc)
 
@@ -89,8 +99,11 @@ def _possible_maps(model: PooledModel) -> list[tuple[str, int | None]]:
         maps.append(("auto", double))
     except ValueError:
         log.info("maps are not looked at with %d pixels: the model does not take them", double)
-    if has_object_map(model):
+    try:
+        MapPredictor.create(model, "object")
         maps.append(("object", None))
+    except ValueError as error:
+        log.info("%s", error)
     return maps
 
 
@@ -106,7 +119,7 @@ def _save_threshold(
     split = evaluation.splits.name if oracle else "val"
     calibration = report.calibration(evaluation.test.name, split, oracle)
     if val is not None and not oracle and evaluation.map == "auto":
-        best = calibrate(evaluation.model, val, split, loading=replace(loading, progress=None))
+        best = calibrate(evaluation.model, val, split, loading=loading)
         if (best.kind, best.size) != (calibration.kind, calibration.size):
             calibration = best
             message = "cenote localize will use the %s map of %d pixels, whose boxes are better"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from .maps import ClassMap, MapPredictor
 from .progress_file import ProgressFile, run_digest
 from .refine import SIDE, refine
 
+log = logging.getLogger(__name__)
 MIN_AREA = 0.1  # of the largest object of an image, for a further object
 
 
@@ -74,7 +76,11 @@ def predict_boxes(
             photograph = None
             if refined:
                 photograph = dataset.image(prediction.position, preprocessing.min_side(SIDE))
-            yield boxes_from_map(predictor, prediction, threshold, several, photograph)
+            boxes = boxes_from_map(predictor, prediction, threshold, several, photograph)
+            if not len(boxes.boxes):
+                path = dataset.path(prediction.position)
+                log.info("%s: nothing stands out, so it has no box", path)
+            yield boxes
 
 
 def predict_maps(

@@ -11,8 +11,6 @@ from ..data.loading import UnreadableImage
 from ..data.sources import open_photographs
 from ..metrics.boxes import Box
 from .boxes import predict_boxes
-from .maps import MapPredictor
-from .object_map import fit_object_map
 from .open_model import class_names, open_model
 from .thresholds import threshold_for
 
@@ -41,11 +39,8 @@ def localize(
     if isinstance(photos, str | Path):
         photos = [photos]
     dataset = open_photographs([str(path) for path in photos])
-    threshold = threshold_for(network, folder, None)
-    predictor = MapPredictor(network, threshold.kind, threshold.size)
-    if threshold.kind == "object":
-        mapper = fit_object_map(network, dataset, threshold.size, folder)
-        predictor = MapPredictor.of_objects(network, mapper)
+    threshold, predictor = threshold_for(network, folder, None)
+    predictor.fit(dataset, folder)
     names, boxes = class_names(network), []
     for prediction in predict_boxes(predictor, dataset, threshold.value):
         if isinstance(prediction, UnreadableImage):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from ..models.class_map import ForwardPass, depends_on_class, resolve_map_kind
 from .distributed import device_of
 from .embedding import image_batches
 from .engine import run_frozen
-from .object_map import ObjectMapper, ObjectPass, TwoSizes, fit_object_map
+from .object_map import ObjectMapper, ObjectPass, TwoSizes
 
 MIN_PROBABILITY = 0.5  # of a class of an image that may have several
 
@@ -73,6 +74,7 @@ class MapPredictor:
     batch: int = 32
     workers: int = 0
     object_mapper: ObjectMapper | None = None  # for maps of kind "object"
+    classify: bool = True  # False: object maps without classes
 
     @classmethod
     def create(
@@ -83,24 +85,21 @@ class MapPredictor:
         batch: int = 32,
         workers: int = 0,
         images: Dataset | None = None,
+        classify: bool = True,
     ) -> MapPredictor:
         """Resolve kind "auto" and the default size; raise if the model has no such map.
 
         An object map is fitted to `images`; without them it judges each image by itself.
         """
-        if kind == "object":
-            mapper = ObjectMapper(model.backbone, size)
-            if images is not None:
-                mapper = fit_object_map(model, images, size, workers=workers)
-            return cls.of_objects(model, mapper, batch, workers)
-        side = size or model.map_side(kind)
-        return cls(model.eval(), resolve_map_kind(model, kind, side), side, batch, workers)
-
-    @classmethod
-    def of_objects(
-        cls, model: PooledModel, mapper: ObjectMapper, batch: int = 32, workers: int = 0
-    ) -> MapPredictor:
-        return cls(model.eval(), "object", mapper.size, batch, workers, mapper)
+        if kind != "object":
+            side = model.map_side(kind) if size is None else size
+            return cls(model.eval(), resolve_map_kind(model, kind, side), side, batch, workers)
+        if classify and model.multi_label and not depends_on_class(model, kind):
+            raise ValueError("object maps of several classes need a model with a CAM")
+        mapper = ObjectMapper(model.backbone, size)
+        if images is not None:
+            mapper.fit_or_read(images, workers=workers)
+        return cls(model.eval(), kind, mapper.size, batch, workers, mapper, classify)
 
     def transform(self) -> WithSize:
         """Resize to a square without cropping; also return the original size."""
@@ -109,14 +108,28 @@ class MapPredictor:
             return WithSize(TwoSizes(preprocessing, self.size))
         return WithSize(preprocessing.whole((self.size, self.size)))
 
-    def predict(self, images: Any) -> ForwardPass:
+    def fit(self, images: Dataset, folder: Path | None = None) -> None:
+        """Fit object maps to images, or read what is stored in `folder`; others need no fit."""
+        if self.object_mapper is not None:
+            self.object_mapper.fit_or_read(images, folder, self.workers)
+
+    def describe(self) -> str:
+        """Say which map it is."""
+        if self.object_mapper is not None:
+            return self.object_mapper.describe()
+        return f"{self.kind} map"
+
+    def doubts(self) -> tuple[str, ...]:
+        """Return warnings about an object map."""
+        return () if self.object_mapper is None else self.object_mapper.doubts()
+
+    def predict(self, images: Any, paths: Sequence[Path] = ()) -> ForwardPass:
         """Predict a batch of transformed images."""
         device = device_of(self.model)
         if self.object_mapper is not None:
             for_class, for_map = images
-            return ObjectPass(
-                self.model, self.object_mapper, for_class.to(device), for_map.to(device)
-            )
+            maps = self.object_mapper.maps(for_map.to(device), paths)
+            return ObjectPass(self.model, for_class.to(device), maps, self.classify)
         images = images.to(device)
         features = run_frozen(self.model.backbone, images)
         return ForwardPass(self.model, images, self.kind, features)
@@ -138,7 +151,8 @@ class MapPredictor:
                 yield MapBatch([], [], empty, empty, None, loaded.bad)
                 continue
             images, sizes = loaded.images
-            prediction = self.predict(images)
+            positions = loaded.indices.tolist()
+            prediction = self.predict(images, [dataset.path(i) for i in positions])
             logits, device = prediction.logits, prediction.images.device
             predicted = torch.zeros(len(loaded.indices), dtype=torch.long, device=device)
             if logits is not None:
@@ -151,7 +165,6 @@ class MapPredictor:
             if classes is None and logits is not None and self.model.multi_label:
                 further = self._further_classes(prediction, logits)
             pixels = [(width, height) for width, height in sizes.tolist()]
-            positions = loaded.indices.tolist()
             yield MapBatch(positions, pixels, maps, of_predicted, logits, loaded.bad, further)
 
     def _further_classes(self, prediction: ForwardPass, logits: Tensor) -> list[list[ClassMap]]:

@@ -6,14 +6,15 @@ a set of images, corrects most of the wrong guesses: what the objects of the set
 a high score, also at the margin, and what backgrounds share a low one. The map of an image is the
 projection of its patches on the discriminant.
 
-The statistics are sums over patches: one pass, a D x D matrix, any number of images.
+The statistics are sums over patches, a D x D matrix. The features of the images of the fit are kept
+until the direction is known, in two bytes per number, so that no image runs through the network twice.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +61,11 @@ MIN_SET = 8  # images, below which the direction that is stored beside the model
 # 0.16 for COCO, but 0.38 for aerial photographs, which have no object, and 0.32 for noise.
 MAX_BORDER = 0.25
 MIN_SPREAD = 0.02  # standard deviation over images of the maps' values, below which all are alike
+MIN_DEVIATION = 0.02  # of the pixels of an image that is not blank, after normalization
+
+
+class NoObjectError(ValueError):
+    """No patch of a set of images stands out."""
 
 
 class ObjectDirection(NamedTuple):
@@ -67,7 +73,7 @@ class ObjectDirection(NamedTuple):
 
     weight: Tensor  # (D,)
     exponent: float  # of the projection's share of its range: the boundary of objects is at 0.5
-    images: int  # in the set
+    images: int  # in the set, without blank ones
     border: float = 0.0  # share of the images' border that is object
     spread: float = 1.0  # standard deviation over images of the maps' values
 
@@ -87,24 +93,24 @@ class ObjectDirection(NamedTuple):
     def doubts(self) -> tuple[str, ...]:
         """Return a warning if the images seem to have no object in front of a background."""
         if self.images > 1 and self.spread < MIN_SPREAD:
-            return ("the maps of these images are all alike: boxes say nothing about them",)
+            reason = "the images hardly differ, or the network does not distinguish them"
+            return (f"the maps of these images are all alike: {reason}",)
         if self.border > MAX_BORDER:
             share = f"{self.border:.0%} of the border of these images is taken for object"
             return (f"{share}: they may have no object in front of a background",)
         return ()
 
 
-@dataclass
 class PatchStatistics:
     """Sums over the patches of images, from which the discriminant follows."""
 
-    images: int = 0
-    patches: int = 0
-    objects: int = 0  # patches that are taken for object
-    total: Tensor = field(default_factory=lambda: torch.zeros(()))  # (D,)
-    object_total: Tensor = field(default_factory=lambda: torch.zeros(()))  # (D,)
-    products: Tensor = field(default_factory=lambda: torch.zeros(()))  # (D, D)
-    length_total: float = 0.0
+    def __init__(self, dim: int) -> None:
+        self.images = self.patches = 0
+        self.objects = 0  # patches that are taken for object
+        self.total = torch.zeros(dim, dtype=torch.float64)
+        self.object_total = torch.zeros(dim, dtype=torch.float64)
+        self.products = torch.zeros(dim, dim, dtype=torch.float64)
+        self.length_total = 0.0
 
     def add(self, features: Features) -> None:
         """Add the patches of a batch of images."""
@@ -115,15 +121,15 @@ class PatchStatistics:
         self.images += len(tokens)
         self.patches += len(patches)
         self.objects += int(seeds.sum())
-        self.total = self.total + patches.sum(0).double().cpu()
-        self.object_total = self.object_total + patches[seeds].sum(0).double().cpu()
-        self.products = self.products + (patches.T @ patches).double().cpu()
+        self.total += patches.sum(0).double().cpu()
+        self.object_total += patches[seeds].sum(0).double().cpu()
+        self.products += (patches.T @ patches).double().cpu()
         self.length_total += float(patches.norm(dim=1).sum())
 
     def direction(self) -> ObjectDirection:
-        """Return the discriminant; raise ValueError if no patch stands out."""
+        """Return the discriminant; raise NoObjectError if no patch stands out."""
         if not 0 < self.objects < self.patches:
-            raise ValueError("no object stands out: all patches of these images are alike")
+            raise NoObjectError("no object stands out: all patches of these images are alike")
         mean = self.total / self.patches
         covariance = self.products / self.patches - mean.outer(mean)
         ridge = RIDGE * covariance.diagonal().mean() * torch.eye(len(mean), dtype=mean.dtype)
@@ -184,7 +190,8 @@ class TwoSizes:
 class ObjectMapper:
     """Predict object maps with a backbone, at `size` pixels and without its last stride.
 
-    Without a direction every image is judged by its own patches alone.
+    Without a direction every image is judged by its own patches alone. `fitted` are the maps of the
+    images of the fit, which are not computed again.
     """
 
     def __init__(
@@ -195,8 +202,9 @@ class ObjectMapper:
     ) -> None:
         self.backbone = without_last_stride(backbone).eval()
         self.direction = direction
+        self.fitted: dict[Path, Tensor] = {}
         stride = stride_of(self.backbone)
-        target = size or round(SCALE * backbone.preprocessing.size)
+        target = round(SCALE * backbone.preprocessing.size) if size is None else size
         preferred = InputSize(stride, target)
         self.input_size, features = supported_size(self.backbone, preferred, self._features)
         self.size = self.input_size((target, target))[0]
@@ -215,37 +223,63 @@ class ObjectMapper:
         """Compute the direction of a set of images from at most MAX_IMAGES of them."""
         sample = dataset.select(evenly_spaced(list(range(len(dataset))), MAX_IMAGES))
         transform = self.backbone.preprocessing.whole((self.size, self.size))
-        statistics, device = PatchStatistics(), device_of(self.backbone)
-        batches: list[Features] = []
+        statistics, device = PatchStatistics(self.backbone.dim), device_of(self.backbone)
+        batches = list[tuple[list[int], Features]]()
         loader = load(sample, transform, batch=CHUNK, workers=workers)
         name, count = "object map", len(loader)
         for batch in progress_bar(name, count, iterable=loader, unit_scale=CHUNK, delay=1):
             if len(batch.indices):
                 features = self._features(batch.images.to(device))
+                used = ~is_blank(batch.images) & features.tokens.isfinite().flatten(1).all(1).cpu()
+                features = features._replace(tokens=features.tokens[used])
                 statistics.add(features)
-                batches.append(features._replace(tokens=features.tokens.half()))
+                half = features._replace(tokens=features.tokens.half())
+                batches.append((batch.indices[used].tolist(), half))
         direction = statistics.direction()
-        maps = torch.cat([direction.project(features).cpu() for features in batches])
-        self.direction = direction.judged_by(maps)
+        for indices, features in batches:
+            paths = [sample.path(i) for i in indices]
+            self.fitted |= dict(zip(paths, direction.project(features), strict=True))
+        self.direction = direction.judged_by(torch.stack(list(self.fitted.values())))
         return self.direction
 
+    def fit_or_read(self, images: Dataset, folder: Path | None = None, workers: int = 0) -> None:
+        """Fit the map to images, or of fewer than MIN_SET read what is stored in `folder`."""
+        if len(images) < MIN_SET and folder is not None:
+            self.direction = read_direction(folder)
+        if self.direction is None:
+            try:
+                self.fit(images, workers)
+            except NoObjectError as error:
+                log.info("%s", error)
+
     @torch.no_grad()
-    def maps(self, images: Tensor) -> Tensor:
-        """Return maps (B, H, W) in [0, 1]; a map of patches that are all alike is zero."""
-        return torch.cat([self._maps(chunk) for chunk in images.split(CHUNK)])
+    def maps(self, images: Tensor, paths: Sequence[Path] = ()) -> Tensor:
+        """Return maps (B, H, W) in [0, 1]; that of a blank image is zero.
+
+        Maps of files that were in the fit are not computed again.
+        """
+        maps = {i: self.fitted[path] for i, path in enumerate(paths) if path in self.fitted}
+        others = [i for i in range(len(images)) if i not in maps]
+        for start in range(0, len(others), CHUNK):
+            chunk = others[start : start + CHUNK]
+            maps |= dict(zip(chunk, self._maps(images[chunk]), strict=True))
+        return torch.stack([maps[i] for i in range(len(images))])
 
     def _maps(self, images: Tensor) -> Tensor:
         features = self._features(images)
         if self.direction is not None:
-            return self.direction.project(features)
-        single = [Features(tokens[None], features.grid) for tokens in features.tokens]
-        return torch.cat([_single_image_map(image) for image in single])
+            maps = self.direction.project(features)
+        else:
+            single = [Features(tokens[None], features.grid) for tokens in features.tokens]
+            maps = torch.cat([_single_image_map(image) for image in single])
+        return maps * ~is_blank(images)[:, None, None]
 
     def describe(self) -> str:
         """Say what the map is based on."""
         if self.direction is None or self.direction.images == 1:
             return "object map of each photograph by itself"
-        return f"object map of what {self.direction.images} images have in common"
+        description = f"object map of what {self.direction.images} images have in common"
+        return description if self.fitted else f"{description}, stored with the model"
 
     def doubts(self) -> tuple[str, ...]:
         """Return a warning if these images seem to have no object in front of a background."""
@@ -263,10 +297,10 @@ def _single_image_map(features: Features) -> Tensor:
     """
     tokens, seeds = features.tokens[0].float(), object_seeds(features)[0]
     (patches, dim), objects = tokens.shape, int(seeds.sum())
-    if not 0 < objects < patches:  # all patches are alike
-        return torch.zeros(1, *features.grid, device=tokens.device)
+    if not 0 < objects < patches:  # all patches are alike, or not finite
+        return 0 * tokens.mean(1).view(1, *features.grid)
     if dim <= patches:
-        statistics = PatchStatistics()
+        statistics = PatchStatistics(dim)
         statistics.add(features)
         return statistics.direction().project(features)
     centred = tokens - tokens.mean(0)
@@ -281,36 +315,18 @@ def _single_image_map(features: Features) -> Tensor:
     return maps**exponent
 
 
-def fit_object_map(
-    model: PooledModel,
-    dataset: Dataset,
-    size: int | None = None,
-    folder: Path | None = None,
-    workers: int = 0,
-) -> ObjectMapper:
-    """Fit the map to a set of images, and store the direction beside a saved model.
-
-    Fewer than MIN_SET images use the direction that is stored in `folder`, if there is one; a
-    single image without one is judged by itself.
-    """
-    mapper = ObjectMapper(model.backbone, size)
-    if len(dataset) < MIN_SET and folder is not None:
-        mapper.direction = read_direction(folder)
-    if mapper.direction is None and len(dataset) > 1:
-        try:
-            direction = mapper.fit(dataset, workers)
-        except ValueError as error:  # all images are alike, or none can be read
-            log.info("%s", error)
-            return mapper
-        if len(dataset) >= MIN_SET and folder is not None:
-            save_direction(direction, folder)
-    return mapper
+def is_blank(images: Tensor) -> Tensor:
+    """Return (B,) bool: images (B, 3, H, W) of one colour, whose patches differ at the edges only."""
+    deviation = images.flatten(2).std(2, correction=0).amax(1)
+    return deviation < MIN_DEVIATION
 
 
-def store_object_map(model: PooledModel, images: Dataset, folder: Path, workers: int = 0) -> None:
-    """Fit the map to the training images of a saved model; without one the model is still good."""
+def store_object_map(
+    model: PooledModel, images: Dataset, folder: Path, workers: int = 0, size: int | None = None
+) -> None:
+    """Fit the map to the images of a saved model; without one the model is still good."""
     try:
-        fit_object_map(model, images, folder=folder, workers=workers)
+        save_direction(ObjectMapper(model.backbone, size).fit(images, workers), folder)
     except (ValueError, RuntimeError) as error:  # too few positions, or too little memory
         log.info("no object map is stored: %s", error)
 
@@ -365,14 +381,16 @@ class ObjectPass(ForwardPass):
     """The classes of images at the size of training, and their object maps."""
 
     def __init__(
-        self, model: PooledModel, mapper: ObjectMapper, images: Tensor, map_images: Tensor
+        self, model: PooledModel, images: Tensor, object_maps: Tensor, classify: bool = True
     ) -> None:
-        super().__init__(model, images, "object", run_frozen(model.backbone, images))
-        self.object_maps = mapper.maps(map_images)
+        self.model, self.images, self.logits = model, images, None
+        if classify:
+            super().__init__(model, images, "object", run_frozen(model.backbone, images))
+        self.object_maps, self.classify = object_maps, classify
 
     def maps(self, classes: Tensor) -> Tensor:
         """Return (B, H, W), the same for every class unless an image may have several."""
-        if not depends_on_class(self.model, "object"):
+        if not (self.classify and depends_on_class(self.model, "object")):
             return self.object_maps
         class_maps = map_of_features(self.model, self.features, classes, "cam")
         return object_of_class(self.object_maps, class_maps.float())

@@ -14,18 +14,22 @@ from PIL import Image
 from torch import Tensor
 
 from ..backbones import Preprocessing
-from ..data import BadImage, Record, pack, read_image
+from ..data import BadImage, Dataset, Record, pack, read_image
 from ..data.images import full_size, stretch
+from ..data.loading import UnreadableImage
 from ..metrics import largest_box, mass_mask
 from ..metrics.arrays import Array
 from ..metrics.boxes import Box
 from ..models import PooledModel
+from .boxes import boxes_from_map, object_masks, predict_maps
 from .distributed import device_of
 from .input_size import InputSize, stride_of, supported_size
-from .object_map import MIN_SET, THRESHOLD, ObjectMapper, read_direction
+from .maps import MapPredictor
+from .object_map import THRESHOLD
 from .open_model import class_names
 
 log = logging.getLogger(__name__)
+SIZE = 448  # by default, of other maps than object maps
 MAX_PICTURE = 1024  # longest side of the pictures that are drawn; boxes are in pixels of the file
 
 
@@ -35,12 +39,12 @@ class Photograph:
     name: str  # its pictures' name
     size: tuple[int, int]  # (width, height) of the file, upright
     picture: Image.Image  # at most MAX_PICTURE pixels wide and high
-    pixels: Tensor  # (3, h, w): for the map
+    pixels: Tensor  # (3, h, w): for the map; empty for an object map
     class_pixels: Tensor  # (3, h, w): for the class
 
-    @property
-    def shapes(self) -> tuple[torch.Size, torch.Size]:
-        return self.pixels.shape, self.class_pixels.shape
+    def in_picture(self, box: Box) -> Box:
+        """Return a box in pixels of the picture."""
+        return _scaled(box, self.size, self.picture.size)
 
 
 @dataclass(frozen=True)
@@ -51,20 +55,10 @@ class PhotoPrediction:
     maps: Array  # (m, H, W) as the model predicts them
     map: Array  # (h, w) of the picture's size, non-negative
     mask: Array  # (h, w) bool
-    picture_box: Box | None  # in pixels of the picture
+    box: Box | None  # in pixels of the file
     class_id: int | None = None
     class_name: str = ""
     score: float = float("nan")  # the class's probability
-
-    @property
-    def box(self) -> Box | None:
-        """The box in pixels of the file."""
-        if self.picture_box is None:
-            return None
-        (width, height), picture = self.photo.size, self.photo.picture
-        across, down = width / picture.width, height / picture.height
-        x0, y0, x1, y1 = self.picture_box
-        return round(x0 * across), round(y0 * down), round(x1 * across), round(y1 * down)
 
 
 class FailedPhoto(NamedTuple):
@@ -76,6 +70,8 @@ class FailedPhoto(NamedTuple):
 class PhotoPredictor:
     """Predict maps of photographs whose area is about `size` x `size` pixels for the model.
 
+    Object maps and their boxes are those of `cenote localize`.
+
     `head` is one of several maps, None their mean. `share` is how much of the map's mass the mask
     and the box contain; those of an object map are above its threshold. `classify=False` predicts
     no classes, for a model that is not trained. `bare` is a backbone without a trained pool: kind
@@ -85,14 +81,14 @@ class PhotoPredictor:
 
     model: PooledModel
     kind: str = "auto"
-    size: int = 448
+    size: int | None = None
     share: float = 0.6
     batch: int = 8
     head: int | None = None
     classify: bool = True
     bare: bool = False
     folder: Path | None = None
-    object_mapper: ObjectMapper | None = field(init=False, default=None)  # for kind "object"
+    objects: MapPredictor | None = field(init=False, default=None)  # for kind "object"
     input_size: InputSize = field(init=False)
     names: list[str] | None = field(init=False, default=None)  # of the classes
 
@@ -101,24 +97,22 @@ class PhotoPredictor:
             raise ValueError(f"share must be more than 0 and at most 1, got {self.share}")
         if self.batch < 1:
             raise ValueError(f"batch must be at least 1, got {self.batch}")
-        if not 32 <= self.size <= 4096:
+        if self.size is not None and not 32 <= self.size <= 4096:
             raise ValueError(f"size must be from 32 to 4096 pixels, got {self.size}")
         model = self.model.eval()
         if model.pool is not None:
             model.pool.check_finite = True
         if self.kind == "object" or (self.kind == "auto" and self.bare):
-            self._create_object_mapper()
+            self._create_object_maps()
         if self.kind == "auto":
             self.kind = next(iter(model.map_kinds()), "auto")
         if self.classify:
             self.names = class_names(model)
-        count, stride = 1, stride_of(model.backbone)
-        if self.object_mapper is not None:  # finer than the model that predicts the class
-            self.input_size = replace(self.object_mapper.input_size, stride=stride)
-        else:
+        count, self.size = 1, self.size or SIZE
+        if self.objects is None:
             self.input_size, (maps, _) = supported_size(
                 model.backbone,
-                InputSize(stride, self.size),
+                InputSize(stride_of(model.backbone), self.size),
                 lambda images: self._forward(images, images),
             )
             count = maps.shape[1]
@@ -127,42 +121,37 @@ class PhotoPredictor:
                 f"this model gives {count} map(s) a photograph: there is no map {self.head}"
             )
 
-    def _create_object_mapper(self) -> None:
+    def _create_object_maps(self) -> None:
         try:
-            self.object_mapper = ObjectMapper(self.model.backbone, self.size)
+            self.objects = MapPredictor.create(
+                self.model, "object", self.size, self.batch, classify=self.classify
+            )
         except ValueError as error:
             if self.kind == "object":
                 raise
             log.info("%s: the map is that of its pool", error)
         else:
-            self.kind = "object"
+            self.kind, self.size = "object", self.objects.size
 
     def fit(self, paths: Sequence[Path]) -> tuple[str, ...]:
         """Fit object maps to the photographs they are for; return warnings. Others need no fit."""
-        mapper = self.object_mapper
-        if mapper is None:
+        if self.objects is None:
             return ()
-        if len(paths) < MIN_SET and self.folder is not None:
-            mapper.direction = read_direction(self.folder)
-        if mapper.direction is None:
-            records = (Record(str(path)) for path in paths)
-            try:
-                mapper.fit(pack(records, Path(), "photographs"))
-            except ValueError as error:  # no patch stands out
-                return (str(error),)
-        return mapper.doubts()
+        self.objects.fit(_as_dataset(paths), self.folder)
+        return self.objects.doubts()
 
     def describe(self) -> str:
         """Say which map it is."""
-        if self.object_mapper is not None:
-            return self.object_mapper.describe()
-        return f"{self.kind} map"
+        return f"{self.kind} map" if self.objects is None else self.objects.describe()
 
     def __call__(self, paths: Sequence[Path]) -> Iterator[PhotoPrediction | FailedPhoto]:
         """Predict photographs, those of equal size that follow each other in batches.
 
         A photograph that cannot be read may come before earlier ones.
         """
+        if self.objects is not None:
+            yield from self._predict_objects(self.objects, paths)
+            return
         preprocessing, batch = self.model.backbone.preprocessing, list[Photograph]()
         for path, name in zip(paths, unique_names(paths), strict=True):
             try:
@@ -170,12 +159,31 @@ class PhotoPredictor:
             except BadImage as error:
                 yield FailedPhoto(str(path), error.reason)
                 continue
-            if batch and (len(batch) == self.batch or photo.shapes != batch[0].shapes):
+            if batch and (len(batch) == self.batch or photo.pixels.shape != batch[0].pixels.shape):
                 yield from self._predict(batch)
                 batch = []
             batch.append(photo)
         if batch:
             yield from self._predict(batch)
+
+    def _predict_objects(
+        self, predictor: MapPredictor, paths: Sequence[Path]
+    ) -> Iterator[PhotoPrediction | FailedPhoto]:
+        names = unique_names(paths)
+        for result in predict_maps(predictor, _as_dataset(paths)):
+            path = paths[result.position]
+            if isinstance(result, UnreadableImage):
+                yield FailedPhoto(str(path), result.message.removeprefix(f"{path}: "))
+                continue
+            photo = open_photo(path, names[result.position], self.model.backbone.preprocessing)
+            picture = result._replace(size=photo.picture.size)
+            boxes = boxes_from_map(predictor, result, THRESHOLD).boxes
+            in_picture = boxes_from_map(predictor, picture, THRESHOLD)
+            mask = next(iter(object_masks(in_picture)), np.zeros(photo.picture.size[::-1], bool))
+            score_map = stretch(in_picture.map, photo.picture.size)
+            box = next(map(tuple, boxes.tolist()), None)
+            prediction = PhotoPrediction(photo, result.map[None], score_map, mask, box)
+            yield self._with_class(prediction, result.class_id, result.probability)
 
     def _predict(self, photos: Sequence[Photograph]) -> Iterator[PhotoPrediction | FailedPhoto]:
         device = device_of(self.model)
@@ -204,45 +212,60 @@ class PhotoPredictor:
             logits = self.model(class_images)
             if self.kind in ("cam", "gradcam"):
                 options = {"classes": logits.argmax(-1)}
-        if self.object_mapper is not None:
-            return self.object_mapper.maps(images)[:, None], logits
         return self.model.attend(images, kind=self.kind, **options).detach(), logits
 
     def _interpret(
         self, photo: Photograph, maps: Tensor, logits: Tensor | None = None
     ) -> PhotoPrediction:
         score_map = stretch(combine_maps(maps.numpy(), self.head), photo.picture.size)
-        mask = self._mask(score_map)
-        prediction = PhotoPrediction(photo, maps.numpy(), score_map, mask, largest_box(mask))
-        if logits is None or self.names is None:
+        mask = mass_mask(score_map, self.share).numpy()
+        box = largest_box(mask)
+        if box is not None:
+            box = _scaled(box, photo.picture.size, photo.size)
+        prediction = PhotoPrediction(photo, maps.numpy(), score_map, mask, box)
+        if logits is None:
             return prediction
         score, best = self.model.probabilities(logits).max(-1)
-        name = self.names[int(best)]
-        return replace(prediction, class_id=int(best), class_name=name, score=float(score))
+        return self._with_class(prediction, int(best), float(score))
 
-    def _mask(self, score_map: Array) -> Array:
-        if self.object_mapper is not None:
-            return np.asarray(score_map > THRESHOLD * score_map.max())
-        return mass_mask(score_map, self.share).numpy()
+    def _with_class(
+        self, prediction: PhotoPrediction, class_id: int | None, score: float
+    ) -> PhotoPrediction:
+        if class_id is None or self.names is None:
+            return prediction
+        name = self.names[class_id]
+        return replace(prediction, class_id=class_id, class_name=name, score=score)
+
+
+def _scaled(box: Box, size: tuple[int, int], new_size: tuple[int, int]) -> Box:
+    """Return a box in an image of `size` (w, h), for the same image of another size."""
+    across, down = new_size[0] / size[0], new_size[1] / size[1]
+    x0, y0, x1, y1 = box
+    return round(x0 * across), round(y0 * down), round(x1 * across), round(y1 * down)
+
+
+def _as_dataset(paths: Sequence[Path]) -> Dataset:
+    return pack((Record(str(path)) for path in paths), Path(), "photographs")
 
 
 def open_photo(
-    path: Path, name: str, preprocessing: Preprocessing, input_size: InputSize
+    path: Path, name: str, preprocessing: Preprocessing, input_size: InputSize | None = None
 ) -> Photograph:
-    """Read a photograph once, for the model and for the pictures.
+    """Read a photograph once, for the pictures and, with an input size, for the model.
 
     The class is predicted at the size the model was trained at, because its confidence falls with
     the size (lite0 at twice its size says "pizza" with 8% instead of 67%), while its map gets
     finer.
     """
-    model_side = max(input_size.max_short_side, preprocessing.size)
-    image = read_image(path, min_side=preprocessing.min_side(model_side, MAX_PICTURE // 2))
+    pixels = class_pixels = torch.empty(0)
+    sides = [MAX_PICTURE // 2]
+    if input_size is not None:
+        sides += [input_size.max_short_side, preprocessing.size]
+    image = read_image(path, min_side=preprocessing.min_side(*sides))
     size = full_size(image)
-    pixels = preprocessing.whole(input_size(size)[::-1])(image)
-    class_size = replace(input_size, target=preprocessing.size)(size)
-    class_pixels = pixels
-    if class_size != input_size(size):
-        class_pixels = preprocessing.whole(class_size[::-1])(image)
+    if input_size is not None:
+        pixels = preprocessing.whole(input_size(size)[::-1])(image)
+        class_pixels = preprocessing.whole()(image)
     if max(size) > MAX_PICTURE:  # a batch of large photographs must not fill the memory
         image.thumbnail((MAX_PICTURE, MAX_PICTURE), Image.Resampling.LANCZOS)
     return Photograph(path, name, size, image, pixels, class_pixels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -19,7 +20,7 @@ from ..data.files import write_atomically
 from ..data.loading import UnreadableImage
 from ..metrics.arrays import Array
 
-FORMAT = 3  # of the lines of a ProgressFile
+FORMAT = 4  # of the lines of a ProgressFile
 T = TypeVar("T", bound=Any)  # a named tuple with a position and at least two more fields
 
 
@@ -74,14 +75,14 @@ class ProgressFile(Generic[T]):
 
 
 def _encode_array(array: Array) -> dict[str, Any]:
-    content = b64encode(array.tobytes()).decode()
+    content = b64encode(zlib.compress(array.tobytes(), 1)).decode()
     return {"dtype": array.dtype.str, "shape": array.shape, "content": content}
 
 
 def _decode_array(entry: dict[str, Any]) -> Any:
     if "dtype" not in entry:
         return entry
-    values = np.frombuffer(b64decode(entry["content"]), entry["dtype"])
+    values = np.frombuffer(zlib.decompress(b64decode(entry["content"])), entry["dtype"])
     return values.reshape(entry["shape"]).copy()  # writable
 
 

@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 
 from ..data.files import write_atomically
 from ..models import PooledModel
-from ..models.class_map import depends_on_class
 from ..models.saving import model_digest
 from .maps import MapPredictor
 from .object_map import THRESHOLD as OBJECT_THRESHOLD
-from .object_map import ObjectMapper
 
 log = logging.getLogger(__name__)
 FILE = "localization.json"
@@ -115,36 +113,41 @@ def threshold_for(
     value: float | None,
     kind: str = "auto",
     size: int | None = None,
-) -> Threshold:
-    """Return the given threshold, the calibrated one if it is for such maps, or a default.
+) -> tuple[Threshold, MapPredictor]:
+    """Return the given threshold, the calibrated one if it is for such maps, or a default; and
+    what predicts the maps.
 
-    Without a calibrated one, "auto" is the object map where the model has one: its boxes are the
+    "auto" is the calibrated kind, else the object map where the model has one: its boxes are the
     best over several data sets (docs/localization.md).
     """
     if value is not None and not 0 <= value < 1:
         raise ValueError(f"a threshold must be at least 0 and less than 1, got {value}")
     stored = None
-    if value is None and folder is not None:
-        stored = read_threshold(folder)
-    if stored is not None and kind in ("auto", stored.kind) and size in (None, stored.size):
-        return stored
-    if kind == "auto" and has_object_map(model, size):
-        kind = "object"
-    predictor = MapPredictor.create(model, kind, size)
-    if value is not None:
-        return Threshold(value, predictor.kind, predictor.size, "as given")
-    source, value = "default", DEFAULTS[predictor.kind]
-    if folder is not None and stored is not None:
-        source = f"default: {folder / FILE} is for {stored.kind} maps of {stored.size} pixels"
-    return Threshold(value, predictor.kind, predictor.size, source, default=True)
-
-
-def has_object_map(model: PooledModel, size: int | None = None) -> bool:
-    """Whether a model has enough positions for an object map, and of each class if images have
-    several.
-    """
     try:
-        ObjectMapper(model.backbone, size)
+        stored = read_threshold(folder) if folder is not None else None
     except ValueError:
-        return False
-    return not model.multi_label or depends_on_class(model, "object")
+        if value is None:
+            raise
+    if stored is not None and kind in ("auto", stored.kind):
+        kind, size = stored.kind, size or stored.size
+    predictor = _predictor(model, kind, size)
+    if stored is not None and (predictor.kind, predictor.size) == (stored.kind, stored.size):
+        threshold = stored
+    else:
+        source = "default"
+        if folder is not None and stored is not None:
+            source = f"default: {folder / FILE} is for {stored.kind} maps of {stored.size} pixels"
+        default = DEFAULTS[predictor.kind]
+        threshold = Threshold(default, predictor.kind, predictor.size, source, default=True)
+    if value is not None:
+        threshold = Threshold(value, predictor.kind, predictor.size, "as given")
+    return threshold, predictor
+
+
+def _predictor(model: PooledModel, kind: str, size: int | None) -> MapPredictor:
+    if kind == "auto":
+        try:
+            return MapPredictor.create(model, "object", size)
+        except ValueError as error:
+            log.debug("%s", error)
+    return MapPredictor.create(model, kind, size)

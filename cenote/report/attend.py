@@ -89,8 +89,12 @@ class AttendWriter:
         if model.pool is not None:
             pool = model.pool.label
         names = {"backbone": backbone, "pool": pool, "map": predictor.kind}
-        self.settings = {**names, "description": description, "size": predictor.size}
-        if predictor.object_mapper is not None:
+        self.settings: dict[str, object] = {
+            **names,
+            "description": description,
+            "size": predictor.size,
+        }
+        if predictor.objects is not None:
             self.settings["threshold"] = THRESHOLD
             region = f"above {THRESHOLD:.0%} of its maximum"
         else:
@@ -104,8 +108,10 @@ class AttendWriter:
         pictures = {
             "overlay": overlay(photo.picture, prediction.map),
             "mask": highlight(photo.picture, prediction.mask),
-            "box": draw_box(photo.picture, prediction.picture_box),
+            "box": draw_box(photo.picture, box and photo.in_picture(box)),
         }
+        if box is None:
+            log.info("%s: nothing stands out, so it has no box", photo.path)
         files = {kind: f"{photo.name}.{kind}.jpg" for kind in PICTURES}
         for kind, image in pictures.items():
             save_picture(image, self.out / files[kind])

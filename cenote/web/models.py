@@ -154,7 +154,7 @@ class ServedModels:
         """
         served, key = self.get(name), (name, kind, value is None)
         if key not in self.thresholds:
-            threshold = threshold_for(served.model, served.folder, value, kind)
+            threshold, _ = threshold_for(served.model, served.folder, value, kind)
             source = strip_directories(threshold.source)
             self.thresholds[key] = threshold._replace(source=source)
         if value is None:

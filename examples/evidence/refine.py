@@ -26,7 +26,7 @@ from cenote.metrics import box_iou
 from cenote.models import PooledModel
 from cenote.predict.boxes import boxes_from_map, object_masks, predict_maps
 from cenote.predict.maps import MapPredictor
-from cenote.predict.object_map import THRESHOLD, fit_object_map
+from cenote.predict.object_map import THRESHOLD
 from cenote.predict.open_model import open_model
 
 DEVELOPMENT = 60  # images
@@ -55,7 +55,7 @@ def measure(model: PooledModel, images: list[Truth]) -> dict[str, list[float]]:
     """Return, plain and refined: % right at IoU 0.5 and 0.7, mean IoU of the masks."""
     dataset = open_photographs([truth.image for truth in images], [], print)
     by_path = {Path(truth.image).resolve(): truth for truth in images}
-    predictor = MapPredictor.of_objects(model, fit_object_map(model, dataset), 8)
+    predictor = MapPredictor.create(model, "object", batch=8, images=dataset)
     overlaps: dict[str, list[tuple[float, float]]] = {"plain": [], "refined": []}
     for prediction in predict_maps(predictor, dataset):
         assert not isinstance(prediction, UnreadableImage)

@@ -157,7 +157,9 @@ def test_photographs_without_an_object(tmp_path: Path, capfd: pytest.CaptureFixt
     """A warning, and no box."""
     Image.new("RGB", (60, 60), "black").save(tmp_path / "black.png")
     assert main(["attend", str(tmp_path), "-o", str(tmp_path / "out"), "--size", "96"]) == 0
-    assert len(capfd.readouterr().err.splitlines()) <= 1
+    assert "black.png: nothing stands out" in capfd.readouterr().err
+    report = json.loads((tmp_path / "out" / "attention.json").read_text())
+    assert report["photographs"][0]["box"] is None
     assert (tmp_path / "out" / "black.box.jpg").exists()
 
 

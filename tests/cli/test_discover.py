@@ -53,7 +53,8 @@ def test_photographs_without_labels(
     out = tmp_path / "out"
     assert discover(photos, "-o", out) == 1
     captured = capfd.readouterr()
-    assert f"{photos / 'broken.jpg'}: " in captured.err.splitlines()[0]
+    assert f"{photos / 'broken.jpg'}: " in captured.err
+    assert "object map of what 2 images have in common" in captured.err
     assert captured.err.splitlines()[-1].startswith("cenote discover: 1 ")
     names = {path.name for path in out.iterdir()}
     assert names == {
@@ -174,7 +175,7 @@ def test_an_interrupted_run_resumes(
     for name in ("b.jpg", "c.jpg"):
         ball(photos / name)
     seen: list[int] = []
-    plain = METHODS["object"]
+    plain = METHODS["lost"]
 
     def counting(patches: Any) -> Any:
         seen.append(patches.position)
@@ -182,11 +183,11 @@ def test_an_interrupted_run_resumes(
             raise KeyboardInterrupt
         return plain.find(patches)
 
-    monkeypatch.setitem(METHODS, "object", replace(plain, find=counting))
+    monkeypatch.setitem(METHODS, "lost", replace(plain, find=counting))
     stop = True
-    assert discover(photos, "-o", tmp_path / "out") == 130
+    assert discover(photos, "-o", tmp_path / "out", "--method", "lost") == 130
     stop = False
-    assert discover(photos, "-o", tmp_path / "out") == 0
+    assert discover(photos, "-o", tmp_path / "out", "--method", "lost") == 0
     assert seen == [0, 1, 2, 0, 1]  # the third of four is the first that is left
     assert len(json.loads((tmp_path / "out" / "boxes.json").read_text())["images"]) == 4
 

@@ -205,8 +205,8 @@ def test_a_doubtful_threshold_is_a_warning(
         on = {**kept["chosen_on"], "images": 20}
         path.write_text(json.dumps({**kept, **good, "chosen_on": on, **change}))
         assert localize(*command) == 0
-        first, *others = capfd.readouterr().err.splitlines()
-        assert first.startswith("threshold 0.") and len(others) == warnings
+        kind, first, *others = capfd.readouterr().err.splitlines()
+        assert kind == "cam map" and first.startswith("threshold 0.") and len(others) == warnings
 
 
 def test_out_that_is_a_file(
@@ -344,7 +344,7 @@ def test_a_killed_run_resumes_to_the_same_files(
     monkeypatch.setattr(
         MapPredictor,
         "predict",
-        lambda predictor, images: (batches.append(len(images)), see(predictor, images))[1],
+        lambda predictor, images, paths: (batches.append(len(images)), see(predictor, images))[1],
     )
     assert localize(model, photos, "-o", tmp_path / "out", *options) == 1
     assert sum(batches) <= 65 - (done - 1)  # one of them is broken

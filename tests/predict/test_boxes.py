@@ -133,8 +133,8 @@ def test_a_kept_threshold(tmp_path: Path) -> None:
     model = localizer()
     save_model(model, tmp_path)
     assert read_threshold(tmp_path) is None
-    assert threshold_for(model, tmp_path, None).kind == "object"
-    assert threshold_for(model, tmp_path, None, "cam").value == DEFAULTS["cam"]
+    assert threshold_for(model, tmp_path, None)[0].kind == "object"
+    assert threshold_for(model, tmp_path, None, "cam")[0].value == DEFAULTS["cam"]
     result = localize(model, rectangles(), rectangles(5), resamples=0, cases=0)
     result.calibration("rectangles", "val").save(tmp_path)
     kept = read_threshold(tmp_path)
@@ -145,12 +145,13 @@ def test_a_kept_threshold(tmp_path: Path) -> None:
     )
     assert "5" in kept.source and "rectangles" in kept.source and "val" in kept.source
     assert (
-        threshold_for(model, tmp_path, None)
-        == threshold_for(model, tmp_path, None, "cam", 64)
+        threshold_for(model, tmp_path, None)[0]
+        == threshold_for(model, tmp_path, None, "cam", 64)[0]
         == kept
     )
-    assert threshold_for(model, tmp_path, 0.7).value == 0.7
-    other = threshold_for(model, tmp_path, None, "cam", 96)
+    given, predictor = threshold_for(model, tmp_path, 0.7)  # of the calibrated maps
+    assert given[:3] == (0.7, "cam", 64) and (predictor.kind, predictor.size) == ("cam", 64)
+    other, _ = threshold_for(model, tmp_path, None, "cam", 96)
     assert other.value == DEFAULTS["cam"] and other.size == 96 and "64" in other.source
     save_model(localizer("max"), tmp_path)
     with pytest.raises(ValueError, match=r"localization\.json.*--calibrate"):

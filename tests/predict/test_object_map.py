@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from cenote.backbones import Features, create_backbone
 from cenote.data.sources import open_photographs
@@ -25,7 +26,6 @@ from cenote.predict.object_map import (
     ObjectMapper,
     PatchStatistics,
     _single_image_map,
-    fit_object_map,
     object_of_class,
     object_seeds,
     read_direction,
@@ -82,14 +82,14 @@ def test_seeds_and_direction_are_those_of_a_loop_over_patches() -> None:
     ridge = RIDGE * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
     difference = patches[seeds.ravel()].mean(0) - patches[~seeds.ravel()].mean(0)
     expected = np.linalg.inv(covariance + ridge) @ difference
-    statistics = PatchStatistics()
+    statistics = PatchStatistics(features.tokens.shape[2])
     statistics.add(features)
     np.testing.assert_allclose(statistics.direction().weight, expected, rtol=1e-4)
 
 
 def test_batches_do_not_matter() -> None:
     features, _ = scene()
-    whole, parts = PatchStatistics(), PatchStatistics()
+    whole, parts = PatchStatistics(5), PatchStatistics(5)
     whole.add(features)
     for tokens in features.tokens.split(4):
         parts.add(Features(tokens, GRID))
@@ -103,7 +103,7 @@ def test_images_that_are_not_finite_are_left_out() -> None:
     features, _ = scene()
     broken = features.tokens.clone()
     broken[2, 5, 1] = torch.nan
-    clean, other = PatchStatistics(), PatchStatistics()
+    clean, other = PatchStatistics(5), PatchStatistics(5)
     clean.add(Features(features.tokens[[0, 1, 3, 4, 5]], GRID))
     other.add(Features(broken, GRID))
     assert other.images == 5
@@ -112,7 +112,7 @@ def test_images_that_are_not_finite_are_left_out() -> None:
 
 def test_the_map_is_high_on_the_object() -> None:
     features, mask = scene()
-    statistics = PatchStatistics()
+    statistics = PatchStatistics(features.tokens.shape[2])
     statistics.add(features)
     maps = statistics.direction().project(features)
     assert maps.amin() >= 0 and maps.amax() <= 1
@@ -122,7 +122,7 @@ def test_the_map_is_high_on_the_object() -> None:
 
 def test_images_without_any_contrast() -> None:
     features = Features(torch.ones(2, 120, 5), GRID)
-    statistics = PatchStatistics()
+    statistics = PatchStatistics(features.tokens.shape[2])
     statistics.add(features)
     with pytest.raises(ValueError, match="no object"):
         statistics.direction()
@@ -166,10 +166,71 @@ def test_the_map_of_a_single_image_is_that_of_its_statistics() -> None:
     features, _ = scene(images=1)
     wide = Features(features.tokens @ torch.randn(5, 300), features.grid)
     for image in (features, wide):
-        statistics = PatchStatistics()
+        statistics = PatchStatistics(image.tokens.shape[2])
         statistics.add(image)
         expected = statistics.direction().project(image)
         torch.testing.assert_close(_single_image_map(image), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_images_of_the_fit_run_through_the_network_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, dataset = localizer(), rectangles(10)
+    mapper = ObjectMapper(model.backbone)
+    mapper.fit(dataset)
+    transform = model.backbone.preprocessing.whole((mapper.size, mapper.size))
+    images = torch.stack([transform(dataset.image(i)) for i in range(3)])
+    expected = mapper.maps(images)
+    monkeypatch.setattr(mapper, "_features", None)  # not called again
+    maps = mapper.maps(images, [dataset.path(i) for i in range(3)])
+    torch.testing.assert_close(maps, expected, rtol=0.02, atol=0.02)  # of features in two bytes
+
+
+def test_a_blank_image_has_no_object(tmp_path: Path) -> None:
+    """Also in a set, and with a network whose patches differ at the edges of the image."""
+    for i in range(9):
+        image = Image.new("RGB", (90, 60), (20 * i, 90, 40))
+        if i:
+            image.paste((250, 250, 250 - 20 * i), (20 + i, 15, 60 + i, 40))
+        image.save(tmp_path / f"{i}.png")
+    for files in ([tmp_path / "0.png"], sorted(tmp_path.glob("*.png"))):
+        dataset = open_photographs([str(file) for file in files], [], print)
+        predictor = MapPredictor.create(narrow_resnet(size=64), "object", images=dataset)
+        counts = [len(p.boxes) for p in predict_boxes(predictor, dataset, THRESHOLD)]
+        assert counts == [0, *[1] * (len(files) - 1)]
+
+
+def test_an_image_that_is_not_finite_is_reported() -> None:
+    features, _ = scene(images=1)
+    features.tokens[0, 3, 2] = torch.nan
+    assert _single_image_map(features).isnan().any()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "size", "grid", "boundary"),
+    [
+        ("lite0", {}, 384, (24, 24), 0.2),
+        ("vit_tiny_patch16_224", {"depth": 1}, 384, (24, 24), 0.55),
+    ],
+)
+def test_the_defaults(
+    name: str, options: dict[str, int], size: int, grid: tuple[int, int], boundary: float
+) -> None:
+    """A finer input, no last stride, and the boundary for the lengths of the patches."""
+    torch.manual_seed(0)
+    mapper = ObjectMapper(create_backbone(name, **options).eval())
+    features = mapper._features(torch.rand(1, 3, mapper.size, mapper.size))
+    assert mapper.size == size and features.grid == grid
+    lengths = torch.rand(4, 64) ** 4 if name == "lite0" else torch.ones(4, 64)
+    statistics = PatchStatistics(3)
+    tokens = torch.nn.functional.normalize(torch.randn(4, 64, 3), dim=2) * lengths[..., None]
+    statistics.add(Features(tokens, (8, 8)))
+    assert boundary ** statistics.direction().exponent == pytest.approx(0.5)
+
+
+def test_noise_on_the_border_is_doubtful() -> None:
+    direction = ObjectDirection(torch.ones(4), 1.0, images=8)
+    maps = torch.rand(8, 12, 12, generator=torch.Generator().manual_seed(0))
+    (warning,) = direction.judged_by(maps).doubts()
+    assert "border" in warning
 
 
 def test_a_map_needs_several_positions() -> None:
@@ -197,13 +258,17 @@ def test_the_direction_is_kept_with_the_model(tmp_path: Path) -> None:
     model = localizer()
     save_model(model, tmp_path)
     assert read_direction(tmp_path) is None
-    mapper = fit_object_map(model, rectangles(10), folder=tmp_path)
+    store_object_map(model, rectangles(10), tmp_path)
     stored = read_direction(tmp_path)
-    assert stored is not None and mapper.direction is not None
-    assert stored.images == mapper.direction.images == 10
-    torch.testing.assert_close(stored.weight, mapper.direction.weight)
-    few = fit_object_map(model, rectangles(2), folder=tmp_path)
-    assert few.direction is not None and few.direction.images == 10
+    assert stored is not None and stored.images == 10
+    few, many = ObjectMapper(model.backbone), ObjectMapper(model.backbone)
+    few.fit_or_read(rectangles(2), tmp_path)
+    assert few.direction is not None and few.direction.images == 10 and "stored" in few.describe()
+    many.fit_or_read(rectangles(9), tmp_path)
+    assert many.direction is not None and many.direction.images == 9
+    assert "stored" not in many.describe()
+    again = read_direction(tmp_path)  # predicting does not change it
+    assert again is not None and again.images == 10
     (tmp_path / FILE).write_bytes(b"damaged")
     with pytest.raises(ValueError, match=FILE):
         read_direction(tmp_path)
@@ -248,7 +313,7 @@ def test_boxes_of_photographs_beat_a_box_in_the_middle(name: str, prefix: str) -
     dataset = open_photographs(files, [], print)
     by_path = {Path(file).resolve(): boxes for file, boxes in zip(files, truth, strict=True)}
     model, _ = open_model()
-    predictor = MapPredictor.of_objects(model, fit_object_map(model, dataset), batch=8)
+    predictor = MapPredictor.create(model, "object", batch=8, images=dataset)
     sides = np.arange(0.5, 1.01, 0.1)
     right, middle = [], []
     for prediction in predict_boxes(predictor, dataset, THRESHOLD):

@@ -160,7 +160,7 @@ def test_large_photographs_are_drawn_smaller(tmp_path: Path) -> None:
     Image.new("RGB", (3000, 1000)).save(tmp_path / "a.png")
     photo = open_photo(tmp_path / "a.png", "a", Preprocessing(), InputSize((32, 32), 448))
     assert photo.size == (3000, 1000) and photo.picture.width == MAX_PICTURE
-    assert photo.pixels.shape == (3, 256, 768) and photo.class_pixels.shape == (3, 128, 384)
+    assert photo.pixels.shape == (3, 256, 768) and photo.class_pixels.shape == (3, 224, 224)
 
 
 def test_names_never_collide() -> None:

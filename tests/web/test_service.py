@@ -163,11 +163,11 @@ def test_boxes_are_those_of_localize(
     if kind == "gradcam":
         pytest.importorskip("pytorch_grad_cam", reason="needs grad-cam: pip install 'cenote[cam]'")
     model = load(demo / "run").eval()
-    calibrated = threshold_for(model, demo / "run", None, kind)
+    calibrated, _ = threshold_for(model, demo / "run", None, kind)
     predictor = MapPredictor.create(model, calibrated.kind, calibrated.size)
     maps = [found.map for found in predict_boxes(predictor, dataset, 0.5)]  # type: ignore[union-attr]
     value = None if default else clear_threshold(maps)
-    threshold = threshold_for(model, demo / "run", value, kind)
+    threshold, _ = threshold_for(model, demo / "run", value, kind)
     same_cells = distance_to_cut(maps, int(255 * threshold.value)) > 255 * TOLERANCE
     names = class_names(model)
     assert names is not None and (default or same_cells)

@@ -9,22 +9,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import nn
 
 from ...data import Dataset
 from ...data.loading import UnreadableImage
-from ...metrics import prepare_maps
 from ...metrics.arrays import Array
+from ...models import PooledModel
+from ..boxes import predict_boxes
+from ..maps import MapPredictor
 from ..object_map import THRESHOLD
 from ..progress_file import ProgressFile, run_digest
-from ..refine import SIDE, refine
 from .base import METHODS, PatchFeatures, PatchObject
 from .patch_features import PatchFeatureExtractor
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "DiscoveredObjects", "DiscoveryResult", "discover_objects"]
 
 DEFAULT_METHOD = "object"
+BATCH = 8  # images whose object maps are predicted together
 
 for _module in pkgutil.iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")  # registers its methods
@@ -34,13 +35,16 @@ class DiscoveredObjects(NamedTuple):
     """Objects that one method found in one image."""
 
     boxes: Array  # (k, 4) in pixels of the image
-    masks: list[Array]  # k of (H, W), in patches
+    masks: list[Array]  # k of (H, W), in cells of the whole image
 
 
 class DiscoveryResult(NamedTuple):
     position: int  # in the data set
     size: tuple[int, int]  # (w, h)
     objects: dict[str, DiscoveredObjects]  # by method
+
+
+Discovery = Iterator[DiscoveryResult | UnreadableImage]
 
 
 def discover_objects(
@@ -50,44 +54,77 @@ def discover_objects(
     workers: int = 0,
     progress_file: Path | None = None,
     refined: bool = False,
+    folder: Path | None = None,
     **options: Any,
-) -> tuple[PatchFeatureExtractor, Iterator[DiscoveryResult | UnreadableImage]]:
-    """Return the extractor and an iterator over the images, in order.
+) -> tuple[PatchFeatureExtractor, MapPredictor | None, Discovery]:
+    """Return what extracts patch features and object maps, and an iterator over the images, in order.
 
     An image that cannot be read, or whose features are not finite, yields a `UnreadableImage`.
-    `refined`: object maps follow the edges of the photographs. `options` are those of
-    `PatchFeatureExtractor`. With a progress file, which the caller removes, a killed run resumes.
+    `refined`: object maps follow the edges of the photographs. `folder` is that of a saved model,
+    whose stored object map is for few photographs. `options` are those of `PatchFeatureExtractor`.
+    With a progress file, which the caller removes, a killed run resumes.
     """
     unknown = [method for method in methods if method not in METHODS]
     if unknown or not methods:
         raise ValueError(f"no discovery method '{', '.join(unknown)}': {', '.join(METHODS)}")
     used = {METHODS[method].uses for method in methods}
     extractor = PatchFeatureExtractor(model, "keys" in used, "attention" in used, **options)
+    predictor = None
     if "object map" in used:
-        extractor.fit_object_map(dataset, options.get("size"), workers)
+        if not isinstance(model, PooledModel):
+            raise ValueError("an object map needs a PooledModel, not a bare backbone")
+        size = options.get("size")
+        predictor = MapPredictor.create(model, "object", size, BATCH, workers, classify=False)
+        predictor.fit(dataset, folder)
 
-    def discover(images: Dataset) -> Iterator[DiscoveryResult | UnreadableImage]:
-        for patches in extractor(images, workers):
-            if isinstance(patches, UnreadableImage):
-                yield patches
-                continue
-            if refined and patches.object_map is not None:
-                coarse = prepare_maps(patches.object_map.numpy(), SIDE)
-                photograph = images.image(patches.position, extractor.preprocessing.min_side(SIDE))
-                fine = refine(coarse, photograph, THRESHOLD)
-                patches = patches._replace(object_map=torch.from_numpy(fine))
-            try:
-                objects = {m: _in_pixels(METHODS[m].find(patches), patches) for m in methods}
-            except ValueError as error:
-                path = images.path(patches.position)
-                yield UnreadableImage(patches.position, f"{path}: {error}")
+    def discover(images: Dataset) -> Discovery:
+        parts = list[Discovery]()
+        if used != {"object map"}:
+            parts.append(_objects_of_patches(extractor, images, methods, workers))
+        if predictor is not None:
+            parts.append(_objects_of_maps(predictor, images, refined))
+        for results in zip(*parts, strict=True):
+            objects: dict[str, DiscoveredObjects] = {}
+            for result in results:
+                if isinstance(result, UnreadableImage):
+                    yield result
+                    break
+                objects |= result.objects
             else:
-                yield DiscoveryResult(patches.position, patches.size, objects)
+                yield result._replace(objects={method: objects[method] for method in methods})
 
     if progress_file is None:
-        return extractor, discover(dataset)
+        return extractor, predictor, discover(dataset)
     digest = run_digest(model, dataset, methods=list(methods), refined=refined, **options)
-    return extractor, ProgressFile(progress_file, digest, from_json).resume(dataset, discover)
+    file = ProgressFile(progress_file, digest, from_json)
+    return extractor, predictor, file.resume(dataset, discover)
+
+
+def _objects_of_maps(predictor: MapPredictor, images: Dataset, refined: bool) -> Discovery:
+    for prediction in predict_boxes(predictor, images, THRESHOLD, refined=refined):
+        if isinstance(prediction, UnreadableImage):
+            yield prediction
+        else:
+            masks = [prediction.objects == k + 1 for k in range(len(prediction.boxes))]
+            objects = DiscoveredObjects(prediction.boxes.astype(np.float64), masks)
+            yield DiscoveryResult(prediction.position, prediction.size, {DEFAULT_METHOD: objects})
+
+
+def _objects_of_patches(
+    extractor: PatchFeatureExtractor, images: Dataset, methods: Sequence[str], workers: int
+) -> Discovery:
+    find = {method: METHODS[method].find for method in methods}
+    for patches in extractor(images, workers):
+        if isinstance(patches, UnreadableImage):
+            yield patches
+            continue
+        try:
+            objects = {m: _in_pixels(f(patches), patches) for m, f in find.items() if f is not None}
+        except ValueError as error:
+            path = images.path(patches.position)
+            yield UnreadableImage(patches.position, f"{path}: {error}")
+        else:
+            yield DiscoveryResult(patches.position, patches.size, objects)
 
 
 def _in_pixels(objects: Sequence[PatchObject], patches: PatchFeatures) -> DiscoveredObjects:

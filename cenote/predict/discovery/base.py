@@ -24,7 +24,6 @@ class PatchFeatures(NamedTuple):
     grid: Grid
     keys: Tensor | None  # (N, D)
     attention: Tensor | None  # (H, W), non-negative
-    object_map: Tensor | None = None  # (H, W) in [0, 1]
 
 
 class PatchObject(NamedTuple):
@@ -42,7 +41,8 @@ Find = Callable[[PatchFeatures], list[PatchObject]]
 class DiscoveryMethod:
     title: str
     uses: Uses
-    find: Find  # raises ValueError about an image in which nothing can be found
+    # Raises ValueError about an image in which nothing can be found; None: the boxes of object maps.
+    find: Find | None
 
 
 METHODS: dict[str, DiscoveryMethod] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,34 +20,25 @@ from ...models.cam import minmax
 from ..distributed import device_of
 from ..input_size import InputSize, stride_of, supported_size
 from ..maps import WithSize
-from ..object_map import ObjectMapper, fit_object_map
 from .base import PatchFeatures
 
-log = logging.getLogger(__name__)
 MAX_SIZE = 4096  # pixels
 
 
 @dataclass(frozen=True)
 class PatchTransform:
-    """Resize a whole image for keys and attention, and for the object map, as far as needed."""
+    """Resize a whole image for keys and attention."""
 
     preprocessing: Preprocessing
-    input_size: InputSize | None
-    map_size: int | None
+    input_size: InputSize
 
     @property
     def min_side(self) -> int | None:
-        sides = [] if self.input_size is None else [self.input_size.max_short_side]
-        return self.preprocessing.min_side(self.map_size or 0, *sides)
+        return self.preprocessing.min_side(self.input_size.max_short_side)
 
-    def __call__(self, image: Image.Image) -> tuple[Tensor, Tensor]:
-        pixels = map_pixels = torch.empty(0)
-        if self.input_size is not None:
-            width, height = self.input_size(full_size(image))
-            pixels = self.preprocessing.whole((height, width))(image)
-        if self.map_size is not None:
-            map_pixels = self.preprocessing.whole((self.map_size, self.map_size))(image)
-        return pixels, map_pixels
+    def __call__(self, image: Image.Image) -> Tensor:
+        width, height = self.input_size(full_size(image))
+        return self.preprocessing.whole((height, width))(image)
 
 
 class PatchFeatureExtractor:
@@ -81,41 +71,20 @@ class PatchFeatureExtractor:
                 f"size, of the short side, must be from {stride[0]} (one patch) to {MAX_SIZE}"
                 f" pixels, got {size}"
             )
-        self.object_mapper: ObjectMapper | None = None
         self.input_size = InputSize(stride, size, short_side=True, minimum=self.preprocessing.size)
         if keys or attention:
             self.input_size, _ = supported_size(backbone, self.input_size, self.extract)
 
-    def fit_object_map(self, dataset: Dataset, size: int | None, workers: int) -> None:
-        """Also extract object maps, fitted to these images."""
-        if not isinstance(self.model, PooledModel):
-            raise ValueError("an object map needs a PooledModel, not a bare backbone")
-        self.object_mapper = fit_object_map(self.model, dataset, size, workers=workers)
-        for warning in self.object_mapper.doubts():
-            log.warning("%s", warning)
-
     def __call__(
         self, dataset: Dataset, workers: int = 0
     ) -> Iterator[PatchFeatures | UnreadableImage]:
-        needed = self.input_size if self.needs_keys or self.needs_attention else None
-        map_size = None if self.object_mapper is None else self.object_mapper.size
-        transform = WithSize(PatchTransform(self.preprocessing, needed, map_size))
+        transform = WithSize(PatchTransform(self.preprocessing, self.input_size))
         for batch in load(dataset, transform, batch=1, workers=workers):
             yield from batch.bad
             for position in batch.indices.tolist():
-                (pixels, map_pixels), ((width, height),) = batch.images
+                pixels, ((width, height),) = batch.images
                 features = self.extract(pixels.to(device_of(self.model)))
-                if self.object_mapper is not None:
-                    maps = self.object_mapper.maps(map_pixels.to(device_of(self.model)))
-                    features = features._replace(object_map=maps[0].cpu())
                 yield features._replace(position=position, size=(int(width), int(height)))
-
-    @property
-    def object_map(self) -> str | None:
-        """What the object map is based on."""
-        if self.object_mapper is None:
-            return None
-        return self.object_mapper.describe()
 
     @torch.inference_mode()
     def extract(self, pixels: Tensor) -> PatchFeatures:
