@@ -19,7 +19,7 @@ from ..predict.object_map import THRESHOLD
 from ..predict.photos import FailedPhoto, PhotoPrediction, PhotoPredictor
 from ..progress import progress_bar
 from .maps import draw_box, highlight, overlay
-from .sheet import THUMBNAIL, SheetEntry, SheetWriter, fit, save_picture
+from .sheet import SheetEntry, SheetWriter, save_picture, thumbnail
 
 log = logging.getLogger(__name__)
 PICTURES = ("overlay", "mask", "box")
@@ -130,7 +130,7 @@ class AttendWriter:
             note = f"{prediction.class_name} {prediction.score:.0%}"
         self.rows.append(row)
         self.maps.append(prediction.maps)
-        shown = [fit(pictures[kind], THUMBNAIL) for kind in ("box", "overlay", "mask")]
+        shown = [thumbnail(pictures[kind]) for kind in ("box", "overlay", "mask")]
         self.sheets.add(SheetEntry(shown, photo.path.name, note))
 
     def finish(self, failed: list[FailedPhoto]) -> None:

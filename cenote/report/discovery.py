@@ -14,7 +14,7 @@ from ..data.images import full_size
 from ..predict.discovery import METHODS
 from .blocks import Bar, Bars, Block, Boxes, Page, PhotoWithBoxes, Table, TableColumn, boxed_photo
 from .maps import draw_boxes
-from .sheet import THUMBNAIL, SheetEntry, fit, grouped_sheet, readable
+from .sheet import SheetEntry, grouped_sheet, readable, thumbnail
 
 MAX_CASES = 6  # of a group, on the page
 BASELINE = "centre"
@@ -38,7 +38,7 @@ def draw_discovered(
     photo: Image.Image, boxes: BoxArray, masks: Sequence[Any], truth: BoxArray = ()
 ) -> Image.Image:
     """Draw a photograph, dark outside of the masks (in patches); true boxes are blue."""
-    small = fit(photo, THUMBNAIL)
+    small = thumbnail(photo)
     if len(masks):
         union = enlarged(np.any([np.asarray(mask, bool) for mask in masks], 0), small.size)
         dark = Image.eval(small.convert("L"), lambda v: int(v * 0.45)).convert("RGB")

@@ -26,13 +26,13 @@ from .blocks import (
 from .maps import draw_boxes, overlay
 from .plots import COLOURS, FADED, INK, PAPER, new_figure
 from .sheet import (
-    THUMBNAIL,
     SheetEntry,
     SheetWriter,
     fit,
     grouped_sheet,
     readable,
     save_picture,
+    thumbnail,
 )
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def case_page(
         same_group = [case for case in cases if case.group == group]
         entries = []
         for case, photo in readable(same_group, dataset, lambda case: case.position):
-            small = fit(photo, THUMBNAIL)
+            small = thumbnail(photo)
             pictures = [
                 draw_boxes(picture, case.boxes, case.truth, photo.size)
                 for picture in (small, overlay(small, case.map))
@@ -213,7 +213,7 @@ class Gallery:
         """Add a photograph; boxes are in pixels of its file."""
         size, large = full_size(photo), fit(photo, min(PICTURE_SIDE, max(photo.size)))
         save_picture(draw_boxes(large, boxes, [], size), self.folder / f"{name}.jpg")
-        small = fit(photo, THUMBNAIL)
+        small = thumbnail(photo)
         pictures = [draw_boxes(small, boxes, [], size), overlay(small, score_map)]
         self.sheets.add(SheetEntry(pictures, title, note))
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 PAPER, INK, FADED = (250, 249, 246), (28, 28, 30), (120, 118, 114)
 GAP, MARGIN = 6, 28  # pixels between the pictures of an entry, and around entries
 ENTRIES_PER_SHEET = 40
-MAX_ASPECT = 8  # of a picture: a narrower one would be a line
 THUMBNAIL = 320  # pixels: pictures of a contact sheet are kept in memory until it is full
 Case = TypeVar("Case")
 
@@ -114,11 +113,16 @@ def font(size: int) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(path, size)
 
 
-def fit(picture: Image.Image, side: int) -> Image.Image:
-    """Resize a picture so that its longer side has `side` pixels; very narrow ones are stretched."""
-    scale, least = side / max(picture.size), -(-side // MAX_ASPECT)
+def fit(picture: Image.Image, side: int, least: int = 1) -> Image.Image:
+    """Resize a picture so that its longer side has `side` pixels and the other at least `least`."""
+    scale = side / max(picture.size)
     size = max(least, round(picture.width * scale)), max(least, round(picture.height * scale))
     return picture.resize(size, Image.Resampling.LANCZOS)
+
+
+def thumbnail(picture: Image.Image) -> Image.Image:
+    """Resize a picture for a contact sheet; a very narrow one, which would be a line, is stretched."""
+    return fit(picture, THUMBNAIL, THUMBNAIL // 8)
 
 
 def save_picture(picture: Image.Image | Figure, path: Path) -> None:

@@ -134,7 +134,7 @@ def test_pictures_that_it_wrote_are_not_photographs(photos: Path) -> None:
     ("options", "sentence"),
     [
         (["--method", "tokncut"], "no method 'tokncut'; did you mean 'tokencut'?"),
-        (["--method", " , "], "no method is named: dinoseg"),
+        (["--method", " , "], "no method is named: "),
         (["--backbone", "resnet5"], "no backbone 'resnet5'; did you mean"),
         (["--model", "none"], "no such model folder: none"),
         (["--size", "3"], "from 32 (one patch) to 4096 pixels"),
