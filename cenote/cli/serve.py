@@ -44,7 +44,7 @@ def run(
         max_pixels: the largest photograph.
         queue: requests that may wait; further ones are answered with 503.
         workers: processes that compute answers at the same time; each loads all models (about
-            400 MB) and has its share of the cores (default: one per four cores).
+            400 MB) and has its share of the cores (default: one per four cores, one on a GPU).
     """
     from cenote.device import use_device
     from cenote.options import check_number

@@ -101,7 +101,7 @@ async def _update_contents(state: ServerState, tournament: TournamentResponse) -
     """Add the models that a tournament has trained since, until it is finished."""
     if state.complete:
         return
-    contents: Contents = (await state.jobs.submit_to_all(ContentsRequest()))[0]
+    contents: Contents = await state.jobs.submit(ContentsRequest())
     if contents.models != state.contents.models:
         state.jobs.cache.clear()  # answers of models that were replaced
     state.contents = contents

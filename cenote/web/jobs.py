@@ -17,10 +17,10 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import resource_tracker
 from typing import Any, Literal
@@ -28,14 +28,14 @@ from typing import Any, Literal
 from cachetools import LRUCache
 from starlette.exceptions import HTTPException
 
-from .schemas import FileNeeded, Startup, WorkerRequest, WorkerService
+from .schemas import MAX_PHOTOS, FileNeeded, Startup, WorkerRequest, WorkerService
 from .sources import Sources
 
 CACHE_BYTES = 64 << 20  # of answers
 KEY_BYTES = 16 << 10  # upper bound of the size of a request, which is the key of its answer
 STARTUP_SECONDS = 300.0
 RETRY_SECONDS = 10  # until a worker that did not start is started again
-MAX_PHOTOS = 1000  # of a worker, that are remembered
+THREADS = "OMP_NUM_THREADS"  # read when NumPy and torch are imported
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,8 @@ logger = logging.getLogger(__name__)
 class WorkerProcess:
     """One spawned process, which shares nothing with the server but the executor's pipes.
 
-    Requests wait for its lock, in the order of their arrival. `threads` limits those of torch.
+    Requests wait for its lock, in the order of their arrival. `threads` limits those of NumPy and
+    torch.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class WorkerProcess:
     async def start(self) -> Startup:
         """Start a new process; raise ValueError or OSError if the sources cannot be opened."""
         self.close()
+        self.photos.clear()
         context = multiprocessing.get_context("spawn")
         self.pool = ProcessPoolExecutor(1, context, initializer=_exit_with_parent)
         # Ctrl-C in a terminal reaches all its processes, but only the server may handle it. The
@@ -74,7 +76,8 @@ class WorkerProcess:
         before = multiprocessing.active_children()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            future = self.pool.submit(_start, self.open_service, self.sources, self.threads)
+            with _limit_threads(self.threads):
+                future = self.pool.submit(_start, self.open_service, self.sources)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         (self.process,) = set(multiprocessing.active_children()).difference(before)
@@ -143,12 +146,24 @@ def _exit_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _start(
-    open_service: Callable[[Sources], WorkerService], sources: Sources, threads: int | None
-) -> Startup:
+@contextmanager
+def _limit_threads(threads: int | None) -> Iterator[None]:
+    """Limit the threads of processes that start in this context; a smaller limit is kept."""
+    user = os.environ.get(THREADS, "")
+    if threads is None or (user.isdigit() and int(user) <= threads):
+        yield
+        return
+    os.environ[THREADS] = str(threads)
+    try:
+        yield
+    finally:
+        del os.environ[THREADS]
+        if user:
+            os.environ[THREADS] = user
+
+
+def _start(open_service: Callable[[Sources], WorkerService], sources: Sources) -> Startup:
     global _service
-    if threads is not None:  # before torch is imported
-        os.environ["OMP_NUM_THREADS"] = str(threads)
     try:
         _service = open_service(sources)
         return _service.startup()
@@ -208,10 +223,6 @@ class JobQueue:
         if request in self.cache:
             return self.cache[request]
         return await self._submit_to(self.choose_worker(request.photo_digest), request, content)
-
-    async def submit_to_all(self, request: WorkerRequest) -> list[Any]:
-        """Return the answers of all workers."""
-        return await asyncio.gather(*(self._submit_to(w, request, b"") for w in self.workers))
 
     async def _submit_to(
         self, worker: WorkerProcess, request: WorkerRequest, content: bytes

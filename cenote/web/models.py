@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -44,11 +45,10 @@ from .look import (
     PixelBox,
     ScoreMap,
 )
-from .schemas import FileNeeded, ModelInfo
+from .schemas import MAX_PHOTOS, FileNeeded, ModelInfo
 from .sources import Sources, strip_directories
 
 MAX_SAVED_MODELS = 4  # in memory; candidates share one backbone and stay
-MAX_FEATURES = 48  # photographs whose features and object maps are cached
 SPLITS = {"test": "test", "val": "validation"}  # in the order of preference
 MAX_SCORE_SIDE = 64  # of the scores that the page thresholds by itself
 TOP_CLASSES = 5
@@ -81,8 +81,8 @@ class ServedModels:
         self.mappers: LRUCache[Path, ObjectMapper | None] = LRUCache(MAX_SAVED_MODELS)  # by run
         self.direction_times: dict[Path, int] = {}  # when the stored directions were written
         # By run, image size, and digest of the photograph.
-        self.features: LRUCache[tuple[Path, int, str], PhotoFeatures] = LRUCache(MAX_FEATURES)
-        self.object_maps: LRUCache[tuple[Path, int, str], Tensor] = LRUCache(MAX_FEATURES)
+        self.features: LRUCache[tuple[Path, int, str], PhotoFeatures] = LRUCache(MAX_PHOTOS)
+        self.object_maps: LRUCache[tuple[Path, int, str], Tensor] = LRUCache(MAX_PHOTOS)
         self.saved_rows: list[ModelInfo] = []
         for folder in sources.models:
             name = _unique(folder.resolve().name, self.saved_rows)
@@ -116,6 +116,9 @@ class ServedModels:
         self.rows, self.candidates, self.trained = rows, candidates, trained
 
     def get(self, name: str) -> ServedModel:
+        if name not in self.folders:
+            with suppress(ValueError, OSError):  # the tournament may have been removed
+                self.refresh()
         if name in self.candidates:
             return self.candidates[name]
         if name not in self.folders:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+MAX_PHOTOS = 48  # whose features a worker caches
 EntryId = int | str  # row number in the index; a string where JavaScript's numbers are too small
 
 

@@ -84,7 +84,11 @@ def serve(
 
 
 def default_workers() -> int:
-    """Return one worker per CORES_PER_WORKER, at most one per gigabyte of memory."""
+    """Return one worker per CORES_PER_WORKER, at most one per gigabyte of memory; one on a GPU."""
+    from ..device import default_device  # imports torch
+
+    if default_device().type != "cpu":
+        return 1
     gigabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30
     return max(1, min(available_cores() // CORES_PER_WORKER, gigabytes))
 

@@ -13,11 +13,13 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from cenote.web.about import ContentsRequest
 from cenote.web.look import LookRequest
 from cenote.web.schemas import Contents, FileNeeded, Photo, Startup, WorkerRequest
 from cenote.web.sources import Sources
 
 EXAMPLES = {"a" * 32: Photo("a" * 32, b"file", 4, 3, b"jpeg", "cat")}
+THREADS = os.environ.get("OMP_NUM_THREADS")  # as NumPy reads it, at import
 STARTUP = Startup(Contents(models=[], index=None), EXAMPLES)
 
 
@@ -31,6 +33,8 @@ class FakeService:  # not a Service, whose module imports torch
         return STARTUP
 
     def answer(self, request: WorkerRequest, content: bytes) -> Any:
+        if isinstance(request, ContentsRequest):
+            return STARTUP.contents
         if not isinstance(request, LookRequest):
             return b"jpeg" * 100
         folder = self.log.parent
@@ -48,5 +52,10 @@ class FakeService:  # not a Service, whose module imports torch
             os.kill(os.getpid(), signal.SIGKILL)
         if verb == "refuse":
             raise HTTPException(400, "not this one")
-        answer = {"model": request.model, "pid": os.getpid(), "sent": len(content)}
+        answer = {
+            "model": request.model,
+            "pid": os.getpid(),
+            "sent": len(content),
+            "threads": THREADS,
+        }
         return json.dumps(answer).encode()

@@ -48,9 +48,6 @@ class StubJobs:
             return Photo(request.digest, b"", 40, 30, jpeg())
         return jpeg() if isinstance(request, PictureRequest) else b'{"answered": true}'
 
-    async def submit_to_all(self, request: WorkerRequest) -> list[Any]:
-        return [await self.submit(request)]
-
 
 def jpeg() -> bytes:
     return encode_jpeg(Image.new("RGB", (40, 30), "teal"))

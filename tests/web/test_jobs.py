@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from starlette.exceptions import HTTPException
 
 from cenote.web import jobs as web_jobs
+from cenote.web import server as web_server
+from cenote.web.about import get_about
 from cenote.web.jobs import JobQueue, WorkerProcess
 from cenote.web.look import LookRequest
 from cenote.web.search import PictureRequest
 from cenote.web.sources import Sources
 
 from .fake_service import FakeService
-from .stub_jobs import until
+from .stub_jobs import state_of, until
 
 
 def submit(jobs: JobQueue, model: str, content: bytes = b"x", photo: int = 0) -> asyncio.Task[Any]:
@@ -38,10 +41,14 @@ def with_jobs(
     max_waiting: int = 8,
     deadline: float = 60,
     workers: int = 1,
+    threads: int | None = None,
 ) -> Any:
     async def main() -> Any:
         sources = Sources(title=str(folder / "log"))
-        processes = [WorkerProcess(sources, FakeService) for _ in range(workers)]  # type: ignore[arg-type]
+        processes = [
+            WorkerProcess(sources, FakeService, threads)  # type: ignore[arg-type]
+            for _ in range(workers)
+        ]
         jobs = JobQueue(processes, max_waiting, deadline)
         await jobs.start()
         try:
@@ -317,3 +324,53 @@ def test_photographs_of_a_worker_that_does_not_start_go_to_another(
         assert json.loads(await submit(jobs, "n"))["pid"] == jobs.workers[1].process.pid
 
     with_jobs(tmp_path, test, workers=2)
+
+
+def test_the_list_of_models_needs_one_free_worker(tmp_path: Path) -> None:
+    plan = {"contenders": ["gap"], "kind": "pools", "backbone": "resnet_micro"}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+
+    async def test(jobs: JobQueue) -> None:
+        busy = submit(jobs, "wait go")
+        await started(tmp_path)
+        state = state_of(jobs, tournaments=[tmp_path])
+        before = state.contents
+        await asyncio.wait_for(get_about(state), 30)
+        assert state.contents is not before
+        (tmp_path / "go").touch()
+        await busy
+
+    with_jobs(tmp_path, test, workers=2)
+
+
+@pytest.mark.parametrize(("user", "expected"), [("1", "1"), ("8", "2"), ("", "2")])
+def test_threads_are_limited_before_a_worker_imports_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str, expected: str
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if user:
+        monkeypatch.setenv("OMP_NUM_THREADS", user)
+
+    async def test(jobs: JobQueue) -> None:
+        assert json.loads(await submit(jobs, "m"))["threads"] == expected
+
+    with_jobs(tmp_path, test, threads=2)
+    assert os.environ.get("OMP_NUM_THREADS", "") == user
+
+
+def test_a_worker_that_is_replaced_has_no_photographs(tmp_path: Path) -> None:
+    async def test(jobs: JobQueue) -> None:
+        await submit(jobs, "m", photo=1)
+        kill_worker(jobs)
+        assert json.loads(await submit(jobs, "n", photo=2))["model"] == "n"
+        assert list(jobs.workers[0].photos) == [f"{2:032x}"]
+
+    with_jobs(tmp_path, test)
+
+
+def test_one_worker_has_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_server, "available_cores", lambda: 8)
+    monkeypatch.setattr("cenote.device.default_device", lambda: torch.device("cuda"))
+    assert web_server.default_workers() == 1
+    monkeypatch.setattr("cenote.device.default_device", lambda: torch.device("cpu"))
+    assert web_server.default_workers() == 2

@@ -442,6 +442,25 @@ def test_accuracy_is_of_the_seed_that_is_served(demo: Path, tmp_path: Path) -> N
     assert {row.accuracy for row in models.rows} == {11.0}
 
 
+def test_a_worker_opens_candidates_that_were_trained_since(
+    demo: Path, tmp_path: Path, photos: dict[str, bytes]
+) -> None:
+    """Without being asked for its contents: another worker may have listed the models."""
+    folder = tmp_path / "tournament"
+    shutil.copytree(demo / "tournament", folder)
+    names = ("results.json", "config.json", "model.safetensors", "seed-0")
+    for name in names:
+        (folder / name).rename(tmp_path / name)
+    service = Service(Sources(tournaments=[folder]))
+    request, content = look(photos["wide"], "gap"), photos["wide"]
+    assert error(service, request, content).status_code == 404
+    for name in names:
+        (tmp_path / name).rename(folder / name)
+    assert json.loads(answer(service, request, content))["model"] == "gap"
+    shutil.rmtree(folder)
+    assert json.loads(answer(service, request, content))["model"] == "gap"
+
+
 @pytest.mark.parametrize("threshold_file", ["other maps", "other model", "damaged"])
 def test_no_path_of_a_model_is_sent(
     demo: Path, tmp_path: Path, photos: dict[str, bytes], threshold_file: str
