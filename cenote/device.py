@@ -38,6 +38,11 @@ def use_device(name: str) -> None:
     default_device()  # raises before any work
 
 
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether an accelerator ran out of memory: on MPS that is a plain RuntimeError."""
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
+
+
 def half_precision(device: torch.device) -> AbstractContextManager[object]:
     """Return a context of inference: float16 on accelerators, float32 on the CPU."""
     if device.type == "cpu":

@@ -91,6 +91,8 @@ def test_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         count_workers(-1)
     add_accelerators(monkeypatch, "cuda", 0)
     assert count_workers("auto") == 0
+    add_accelerators(monkeypatch, "mps", 1)
+    assert count_workers("auto") == 0
     add_accelerators(monkeypatch, "cuda", 2)
     monkeypatch.setattr("cenote.data.processes.available_cores", lambda: 12)
     assert count_workers("auto") == 8

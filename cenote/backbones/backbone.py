@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..device import is_out_of_memory
 from .cls import class_tokens, remove_class_tokens
 from .families import MERGES, READERS, STRIDES, family_of, num_channels
 from .preprocessing import Preprocessing
@@ -57,9 +58,9 @@ class Backbone(nn.Module):
             return self._read(images, size)
         try:
             return self._read(images, size)
-        except torch.OutOfMemoryError:
-            raise
         except (AssertionError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and is_out_of_memory(error):
+                raise
             raise ValueError(self._bad_size(size, error)) from error
 
     def _read(self, images: Tensor, size: tuple[int, int]) -> Features:

@@ -38,7 +38,7 @@ class Preprocessing:
     """Resize the short side to `size / crop`, crop `size` in the centre, scale to mean and std.
 
     `scaled_decoding` decodes large JPEGs at a fraction of their size, at least twice the wanted
-    one: several times as fast, but vectors differ slightly (cosine 0.99 and more). It is for search
+    one: several times as fast, but vectors differ slightly (cosine 0.989 at worst). It is for search
     and pictures; figures that are compared with publications are without it.
     """
 

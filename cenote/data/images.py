@@ -88,9 +88,7 @@ def open_raw(
     min_side: int | None = None,
 ) -> Image.Image:
     """Return the first frame as stored, with its palette or depth: masks are numbers."""
-    with _bad_image_errors(path, max_pixels), warnings.catch_warnings():
-        # Pillow warns of large files (we have our own limit) and of corrupt metadata.
-        warnings.simplefilter("ignore")
+    with _bad_image_errors(path, max_pixels):
         source: Any = os.fspath(path)
         if content is not None:
             source = BytesIO(content)
@@ -191,6 +189,10 @@ def is_image_name(name: str) -> bool:
 
 @cache
 def _formats() -> list[str]:
+    # Pillow warns of large files (we have our own limit) and of corrupt metadata. Not in a
+    # `catch_warnings` around each file: threads would restore each other's filters.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     Image.init()
     with suppress(ImportError):
         import pillow_heif

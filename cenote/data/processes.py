@@ -30,14 +30,14 @@ def count_workers(workers: Workers) -> int:
     """Return the number of processes that read images.
 
     With "auto" an accelerator gets its share of the cores. On the CPU the model needs all of them,
-    and threads of this process read.
+    and on MPS a process takes seconds to start: threads of this process read.
     """
     from ..device import default_device
 
     if workers != "auto":
         check_number("--workers", workers, whole=True, least=0)
         return workers
-    if default_device().type == "cpu":
+    if default_device().type in ("cpu", "mps"):
         return 0
     return min(available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), MAX_READERS)
 

@@ -16,6 +16,7 @@ from ..models import PooledModel
 from ..predict.distributed import device_of
 from ..predict.embedding import Loading, predict_batches
 from ..predict.engine import run_frozen
+from ..predict.inference import Inference
 from ..predict.progress_file import FinishedPasses
 from .classify import class_indices
 
@@ -61,12 +62,13 @@ def check_images(
     transform = model.backbone.preprocessing.transform()
     batches = load(dataset, transform, loading.batch, loading.workers)
 
-    def forward(loaded: Any) -> Tensor:
-        features = run_frozen(model.backbone, loaded.images.to(device))
-        return model.classify(features).cpu()
+    def forward(images: Tensor) -> Tensor:
+        return model.classify(run_frozen(model.backbone, images))
 
-    for loaded, logits in predict_batches(batches, forward, bad, loading.progress):
-        correct = classifier(logits) == loaded.labels
+    run = Inference(forward, device)
+    outputs = predict_batches(batches, lambda loaded: run(loaded.images), bad, loading.progress)
+    for loaded, logits in outputs:
+        correct = classifier(logits.float().cpu()) == loaded.labels
         marks[loaded.indices.numpy()] = np.where(correct.numpy(), CORRECT, WRONG)
     return PerImageCorrect("".join(marks.tolist()), bad)
 

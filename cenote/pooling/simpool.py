@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from .base import Grid, Pool
 from .framework import DOT, GAP_INIT, Algorithm, Component, power, softmax_over_positions
-from .kernels.simpool import simpool_in_threads
+from .kernels.simpool import GAMMAS, simpool_in_threads
 from .kernels.threads import loops_serve
 from .registry import register
 
@@ -51,7 +51,7 @@ class SimPool(Pool):
         return f"simpool (gamma {self.gamma:g})"
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
-        if self.floor == "image" and loops_serve(x):  # the same function
+        if self.floor == "image" and self.gamma in GAMMAS and loops_serve(x):  # the same function
             weights = self.wq.weight, self.wk.weight, self.norm.weight, self.norm.bias
             u, a = simpool_in_threads(x, *weights, self.norm.eps, self.gamma)
             return self.shift(u[:, None]), a[:, None]

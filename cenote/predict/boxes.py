@@ -66,7 +66,9 @@ def predict_boxes(
     predictions = predict_maps(predictor, dataset)
     preprocessing = predictor.model.backbone.preprocessing
     if progress_file is not None:
-        digest = run_digest(predictor.model, dataset, kind=predictor.kind, size=predictor.size)
+        options = {"kind": predictor.kind, "size": predictor.size}
+        images = preprocessing.identity()
+        digest = run_digest(predictor.model, dataset, preprocessing=images, **options)
         file = ProgressFile(progress_file, digest, _from_json)
         predictions = file.resume(dataset, lambda images: predict_maps(predictor, images))
     for prediction in predictions:

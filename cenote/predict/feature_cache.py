@@ -154,6 +154,8 @@ class FeatureCache:
         """
         names = self._digests(dataset)
         bad = {i: f"{dataset.path(i)}: no such file" for i, name in enumerate(names) if not name}
+        # Before any process can have written features of these images.
+        check_space(store, int((store.find([name for name in names if name]) < 0).sum()))
         while True:
             store.refresh()
             rows = store.find(names)
@@ -161,7 +163,6 @@ class FeatureCache:
             of_process = gathered(missing)
             if not any(of_process):
                 return rows, [bad[i] for i in sorted(bad)]
-            check_space(store, len(missing))
             # Processes on machines with a cache of their own miss other images after one round.
             sharing = [k for k, other in enumerate(of_process) if other == missing]
             share = missing[sharing.index(rank()) :: len(sharing)]
@@ -318,7 +319,7 @@ def cached_features(
         return tokens if cls is None else torch.cat([tokens, cls[:, None]], 1)
 
     transform = preprocessing.whole() if view == "whole" else preprocessing.transform()
-    run = Inference(forward, device)
+    run = Inference(forward, device, half=dtype == "float16")
     rows, bad = cache.fill(store, dataset, transform, run, batch, workers, progress)
     return CachedFeatures(dataset, store, rows, bad)
 

@@ -51,7 +51,7 @@ def dataset_vectors(
     def forward(images: Tensor) -> Tensor:
         return embed_images(model, images)[:, None]
 
-    run, feature_cache = Inference(forward, image_text_device(model)), FeatureCache()
+    run, feature_cache = Inference(forward, image_text_device(model), half=False), FeatureCache()
     settings = {"backbone": model.name, "identity": model.identity, "view": "image-text"}
     store = feature_cache.open(settings, Layout((1, 1), model.dim, False, "float32"))
     rows, bad = feature_cache.fill(store, dataset, model.transform(), run, batch, workers, progress)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ..backbones import Features
 from ..data import Dataset
 from ..data.loading import load
+from ..device import is_out_of_memory
 from ..predict.distributed import (
     any_process,
     device_of,
@@ -207,7 +208,9 @@ class Engine:
                 self._count_unreadable(batch)
                 try:
                     self.train_step(batch)
-                except torch.OutOfMemoryError:
+                except RuntimeError as error:
+                    if not is_out_of_memory(error):
+                        raise
                     raise Stopped(
                         f"{self.task.device} ran out of memory in a step of {self.settings.batch} "
                         "images: give a smaller --batch, or --settings accumulate=2, which computes"

@@ -41,7 +41,7 @@ from ..evaluate.protocol import (
 from ..metrics import Confusion, resize_mask
 from ..models import PooledModel
 from ..predict.cache_folder import weights_digest
-from ..predict.distributed import device_of, gathered, processes, rank
+from ..predict.distributed import any_process, device_of, gathered, processes, rank
 from ..predict.embedding import EmbeddingSource
 from ..predict.engine import run_frozen
 from ..predict.feature_cache import CachedFeatures, FeatureCache
@@ -258,7 +258,8 @@ def _source(
     values = (tokens.shape[1] + (cls is not None)) * tokens.shape[2]
     needed = 2 * len(dataset) * values  # bytes, as float16
     cache.folder.mkdir(parents=True, exist_ok=True)
-    if needed > min(max_cache, shutil.disk_usage(cache.folder).free // 2):
+    too_large = needed > min(max_cache, shutil.disk_usage(cache.folder).free // 2)
+    if any_process(too_large):  # they extract together, but may have other disks
         return dataset
     name, workers = dataset.name, settings.readers
     return extract(backbone, dataset, name, cache=cache, view="whole", workers=workers)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -365,6 +366,20 @@ def test_a_killed_run_resumes_to_the_same_files(
         if path.is_file()
     }
     assert left == whole, "nothing is left of the killed run"
+
+
+def test_scaled_decoding_invalidates_saved_progress(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
+    predictor = MapPredictor(load(model).eval(), "cam", 64, 1)
+    images, file = open_photographs([str(photos)], []), tmp_path / "progress"
+    backbone, digests = predictor.model.backbone, set[str]()
+    for scaled in (False, True):
+        preprocessing = replace(backbone.preprocessing, scaled_decoding=scaled)
+        backbone.preprocessing = preprocessing
+        next(predict_boxes(predictor, images, 0.2, progress_file=file))
+        digests.add(file.read_text().splitlines()[0])
+    assert len(digests) == 2
 
 
 def test_a_journal_is_valid_for_another_threshold(

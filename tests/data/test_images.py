@@ -4,7 +4,9 @@ import os
 import re
 import struct
 import tempfile
+import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from PIL import Image, ImageChops
 
 from cenote.data import BadImage, find_images, read_image, write_atomically
+from cenote.data.images import _formats
 
 RED, GREEN, BLUE, GREY = (220, 30, 30), (30, 180, 30), (30, 30, 200), (128, 128, 128)
 
@@ -204,9 +207,21 @@ def test_a_large_photograph_within_the_limit_raises_no_warning(
     """Pillow itself warns from its limit on, and refuses from twice that."""
     picture().save(tmp_path / "a.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 48 * 32 - 1)
-    assert read_image(tmp_path / "a.png").size == (48, 32)
     with (tmp_path / "a.png").open("rb") as file, pytest.raises(Image.DecompressionBombWarning):
         Image.open(file)
+    _formats.cache_clear()  # pytest restores the filters of warnings after each test
+    assert read_image(tmp_path / "a.png").size == (48, 32)
+
+
+def test_threads_do_not_change_the_filters_of_warnings(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.png" for i in range(50)]
+    for path in paths:
+        picture().save(path)
+    read_image(paths[0])
+    filters = list(warnings.filters)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(read_image, paths * 10))
+    assert list(warnings.filters) == filters
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "gif", "webp", "tif"])

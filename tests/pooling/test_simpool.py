@@ -58,7 +58,7 @@ def grads(loss: torch.Tensor, x: torch.Tensor, pool: SimPool) -> list[torch.Tens
     )
 
 
-@pytest.mark.parametrize("gamma", [None, 1.0, 1.25, 2.0, 3.0])
+@pytest.mark.parametrize("gamma", [None, 1.0, 1.25, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("scale", [1e-2, 1.0, 1e2])
 @pytest.mark.parametrize("layout", ["tokens", "map"])
 @pytest.mark.parametrize("path", ["compiled", "plain"])
@@ -76,6 +76,18 @@ def test_algorithm_2(gamma, scale, layout, path, monkeypatch):
     slow = grads((u_slow * r).sum() + (a_slow * s).sum(), x, pool)
     for ours, theirs in zip(fast, slow, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(("gamma", "loops"), [(1.25, True), (1.5, False)])
+def test_loops_are_for_powers_that_are_fast_in_them(gamma, loops, monkeypatch):
+    monkeypatch.setattr(threads, "WORTH_IT", 0)
+    u = make(gamma=gamma)(torch.randn(2, 7, DIM, dtype=torch.float64, requires_grad=True))
+    functions, names = [u.grad_fn], set()
+    while functions:
+        function = functions.pop()
+        names.add(function.name())
+        functions += [parent for parent, _ in function.next_functions if parent is not None]
+    assert ("_SimPoolBackward" in names) == loops
 
 
 def test_parts_of_a_batch_do_not_matter(monkeypatch):

@@ -15,6 +15,7 @@ import pytest
 from cenote.data.digests import digest_of
 from cenote.predict.cache_folder import cache_folder
 from cenote.predict.feature_cache import FeatureCache, Layout, check_space
+from tests.synthetic import squares
 
 LAYOUT = Layout((2, 3), 4, cls=True)
 
@@ -75,6 +76,23 @@ def test_space_is_checked_before_features_are_written(
     check_space(store, 1000)
     (message,) = caplog.messages
     assert "387.7 GB" in message and "CENOTE_CACHE" in message
+
+
+def test_space_is_checked_before_processes_share_the_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, disk = FeatureCache(tmp_path), shutil.disk_usage(tmp_path)
+    store, shared = cache.open({"backbone": "vit"}, Layout((1, 1), 4, cls=False)), list[object]()
+
+    def gathered(value: object) -> list[object]:
+        shared.append(value)
+        return [value]
+
+    monkeypatch.setattr("cenote.predict.feature_cache.gathered", gathered)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(free=0))
+    with pytest.raises(OSError, match="the features of 3 images"):
+        cache.fill(store, squares(3), lambda image: image, lambda images: images, 2, 0)
+    assert len(shared) == 1  # the digests of the images
 
 
 def test_remains_of_a_dead_writer_are_overwritten(tmp_path: Path) -> None:

@@ -97,12 +97,15 @@ def test_an_interrupted_run_names_the_folder_to_resume(tmp_path: Path) -> None:
         Engine(interrupted, settings, tmp_path).run()
 
 
-def test_a_device_that_runs_out_of_memory_ends_the_run_with_advice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
+def test_a_device_that_runs_out_of_memory_ends_the_run_with_advice(
+    error: type[RuntimeError], tmp_path: Path
+) -> None:
     settings = OptimizationConfig(epochs=2, batch=6)
     large = task(settings)
 
     def loss(*_: object) -> Tensor:
-        raise torch.OutOfMemoryError("out of memory")
+        raise error("out of memory")
 
     large.loss = loss  # type: ignore[method-assign]
     with pytest.raises(Stopped, match=r"cpu ran out of memory in a step of 6 images: .*--batch"):

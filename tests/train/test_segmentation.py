@@ -108,6 +108,15 @@ def test_with_and_without_a_cache(tmp_path: Path) -> None:
     assert straight.miou == pytest.approx(cached.miou, abs=3.0)  # half floats
 
 
+def test_processes_cache_features_together_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the disk of another process were full."""
+    monkeypatch.setattr("cenote.train.segmentation.any_process", lambda flag: True)
+    settings = OptimizationConfig(epochs=1, batch=8)
+    assert not run(tmp_path, settings, split_rectangles(8, test=True)).cached
+
+
 def test_a_model_s_backbone_is_used(tmp_path: Path) -> None:
     model = create_model(
         "resnet18", "gap", 3, stride=4, layers=(1, 1, 1, 1), channels=(8, 8, 16, 16)

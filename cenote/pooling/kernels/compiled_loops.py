@@ -14,7 +14,6 @@ import numpy as np
 from ...compiled import compiled, reordered
 
 Array = Any  # NumPy's
-TINY = 1e-30  # as in `framework.py`
 CLOSEST = 1e-6  # distance of a token on its prototype, where the norm has no slope
 
 
@@ -249,19 +248,16 @@ def _normalize(
 
 @compiled
 def _power(v: Array, exponent: float, power: Array) -> None:
-    """v^exponent for v >= 0, and zero at zero; the common exponents need no `pow`."""
+    """v^exponent for v >= 0 and the exponents 0, 1, 2 and 0.25, which need no `pow`."""
     if exponent == 0:
         power[:] = 1
     elif exponent == 1:
         power[:] = v
     elif exponent == 2:
         power[:] = v * v
-    elif exponent == 0.25:
-        for d in range(len(v)):
-            power[d] = math.sqrt(math.sqrt(v[d]))
     else:
         for d in range(len(v)):
-            power[d] = v[d] ** exponent if v[d] > TINY else 0
+            power[d] = math.sqrt(math.sqrt(v[d]))
 
 
 @reordered

@@ -16,6 +16,8 @@ from torch.autograd.function import once_differentiable
 from ..framework import TINY, root
 from .threads import in_threads
 
+GAMMAS = (None, 1, 1.25, 2, 3)  # with others the loops need `pow`, which is slower than PyTorch's
+
 
 def simpool_in_threads(
     x: Tensor,
@@ -26,7 +28,10 @@ def simpool_in_threads(
     eps: float,
     gamma: float | None,
 ) -> tuple[Tensor, Tensor]:
-    """X (B, N, D) -> u (B, D), a (B, N): Algorithm 2 with the minimum taken per image."""
+    """X (B, N, D) -> u (B, D), a (B, N): Algorithm 2 with the minimum taken per image.
+
+    `gamma` is one of GAMMAS.
+    """
     u, a = _SimPool.apply(x, w_q, w_k, weight, bias, eps, gamma)
     return u, a
 

@@ -95,7 +95,8 @@ def discover_objects(
 
     if progress_file is None:
         return extractor, predictor, discover(dataset)
-    digest = run_digest(model, dataset, methods=list(methods), refined=refined, **options)
+    options |= {"refined": refined, "preprocessing": extractor.preprocessing.identity()}
+    digest = run_digest(model, dataset, methods=list(methods), **options)
     file = ProgressFile(progress_file, digest, from_json)
     return extractor, predictor, file.resume(dataset, discover)
 
