@@ -30,7 +30,7 @@ def count_workers(workers: Workers) -> int:
     """Return the number of processes that read images.
 
     With "auto" an accelerator gets its share of the cores. On the CPU the model needs all of them,
-    and on MPS a process takes seconds to start: threads of this process read.
+    and macOS (MPS) starts processes that import everything again: threads of this process read.
     """
     from ..device import default_device
 

@@ -66,9 +66,9 @@ def predict_boxes(
     predictions = predict_maps(predictor, dataset)
     preprocessing = predictor.model.backbone.preprocessing
     if progress_file is not None:
-        options = {"kind": predictor.kind, "size": predictor.size}
-        images = preprocessing.identity()
-        digest = run_digest(predictor.model, dataset, preprocessing=images, **options)
+        options: dict[str, object] = {"kind": predictor.kind, "size": predictor.size}
+        options["preprocessing"] = preprocessing.identity()
+        digest = run_digest(predictor.model, dataset, **options)
         file = ProgressFile(progress_file, digest, _from_json)
         predictions = file.resume(dataset, lambda images: predict_maps(predictor, images))
     for prediction in predictions:
