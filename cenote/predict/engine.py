@@ -7,6 +7,7 @@ if OpenVINO is missing, cannot convert the network, or gives other results.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from filelock import FileLock
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from ..backbones import Features
@@ -101,20 +103,20 @@ class Engine:
         self.digest = ""  # of the weights
         self.pixels: Counter[Size] = Counter()  # computed so far, by the size of the images
         self.converted: dict[tuple[Size, int], ConvertedNetwork] = {}  # by size and threads
-        self.failed = False
+        self.failed: set[Size] = set()
         self.lock = threading.Lock()
 
     def run(self, network: nn.Module, images: Tensor) -> Any:
-        state = _state(network)
-        if state is not None and not self.failed and _process_can_convert():
+        state, size = _state(network), tuple(images.shape[1:])
+        usable = size not in self.failed and self.changes <= MAX_CHANGES
+        if state is not None and usable and _process_can_convert():
             try:
                 with self.lock:
                     if converted := self._converted(network, images, state):
                         return converted(images)
             except Exception as error:  # whatever it is, PyTorch can do without
                 log.debug("PyTorch runs the network, not OpenVINO: %s", error)
-                self.failed = True
-                self.converted.clear()
+                self.failed.add(size)
         # Convolutions are faster in this order.
         return network(images.contiguous(memory_format=torch.channels_last))
 
@@ -128,7 +130,7 @@ class Engine:
             self.pixels.clear()
             self.converted.clear()
             if self.changes > MAX_CHANGES:
-                raise ValueError("the network changes again and again")
+                return None
         self.state = state
         size, threads = tuple(images.shape[1:]), torch.get_num_threads()
         if (size, threads) in self.converted:
@@ -289,12 +291,25 @@ def _convert(network: nn.Module, images: Tensor) -> Any:
     frontend = import_module("openvino.frontend").FrontEndManager().load_by_framework("pytorch")
     decoder = import_module("openvino.frontend.pytorch.ts_decoder").TorchScriptPythonDecoder
     pair = images[:1].expand(2, -1, -1, -1).contiguous()
+    network = _with_resized_positions(network, images.shape[2], images.shape[3])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about values that are constant for one size of images
         traced = decoder(_Outputs(network), example_input=pair, trace_kwargs={"check_trace": False})
         model = frontend.convert(frontend.load(traced))
     model.reshape(_openvino().PartialShape([-1, *images.shape[1:]]))
     return model
+
+
+def _with_resized_positions(network: nn.Module, height: int, width: int) -> nn.Module:
+    """Copy the network with position embeddings for images of this size.
+
+    OpenVINO resizes them in another way than PyTorch: features of a ViT differ by 4%.
+    """
+    network = copy.deepcopy(network)
+    for module in network.modules():
+        if isinstance(module, VisionTransformer):
+            module.set_input_size(img_size=(height, width))
+    return network
 
 
 def _compile(model: Any, threads: int) -> Any:

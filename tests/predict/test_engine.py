@@ -71,6 +71,15 @@ def test_sizes_are_converted_one_by_one() -> None:
     assert len(engine._engines[backbone].converted) == 2
 
 
+def test_positions_of_a_vit_are_resized_as_in_pytorch() -> None:
+    backbone = backbone_of(VIT)
+    positions = next(value for name, value in backbone.named_parameters() if "pos_embed" in name)
+    positions.mul_(50)  # as large as those of trained networks
+    for size in (160, 96):
+        assert_equal(backbone, images(2, size))
+    assert len(engine._engines[backbone].converted) == 2
+
+
 def test_few_images_are_computed_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "MIN_PIXELS", 15 * 64**2)
     backbone, converted = backbone_of(), []
@@ -98,7 +107,8 @@ def test_a_damaged_file_is_replaced(name: str, tmp_path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     assert_equal(second, images())
-    assert is_converted(second) and len(path.read_bytes()) == len(content)
+    assert is_converted(second)
+    assert len(path.read_bytes()) > 0.9 * len(content)  # names in it contain numbers
 
 
 def test_a_cached_network_with_other_results_is_replaced(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_the_object_map_is_the_default_and_the_others_are_a_choice(page: Any) ->
     page.goto("/look?model=simpool+(gamma+1.25)")
     at_rest(page)
     said = page.locator("figcaption .status")
-    expect(said).to_have_text(re.compile("object map of each photograph by itself"))
+    expect(said).to_have_text(re.compile("object map of what \\d+ images have in common"))
     page.get_by_label("Map", exact=True).select_option(label="pool attention")
     expect(said).to_have_text(re.compile("pool attention map"))
     page.locator(".beside").scroll_into_view_if_needed()
