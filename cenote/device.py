@@ -14,7 +14,7 @@ def default_device() -> torch.device:
     """Return the device of --device or CENOTE_DEVICE; else an accelerator; else the CPU.
 
     Under torchrun every process of a machine has the accelerator with the number of its local rank.
-    Raises ValueError if there is no such device.
+    Raises ValueError for a device that this machine does not have.
     """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     devices, name = ["cpu"], os.environ.get(VARIABLE, "auto")
@@ -27,7 +27,7 @@ def default_device() -> torch.device:
     if kind != "cpu":
         device = f"{kind}:{index or os.environ.get('LOCAL_RANK', '0')}"
     if device not in devices:
-        raise ValueError(f"there is no device '{device}': this machine has {', '.join(devices)}")
+        raise ValueError(f"device '{device}' does not exist: this machine has {', '.join(devices)}")
     return torch.device(device)
 
 

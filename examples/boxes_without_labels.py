@@ -45,7 +45,7 @@ for message in report.unreadable:
     print(f"skipped: {message}")
 args.out.mkdir(parents=True, exist_ok=True)
 contact_sheet(entries, "object maps of lite0").save(args.out / "boxes.jpg", quality=90)
-if report.images:
+if report.images_with_boxes:
     corloc = {name: score.corloc for name, score in report.methods.items()}
     print(
         f"right (IoU at least 0.5): {corloc['object']:.1f}%, a centred box {corloc['centre']:.1f}%"

@@ -55,7 +55,7 @@ def test_the_device(
 def test_a_device_that_does_not_exist(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     add_accelerators(monkeypatch, "cuda", 2)
     with pytest.raises(
-        ValueError, match=f"no device '{name}.*: this machine has cpu, cuda:0, cuda:1"
+        ValueError, match=f"device '{name}.*: this machine has cpu, cuda:0, cuda:1"
     ):
         use_device(name)
 
@@ -66,7 +66,7 @@ def test_a_wrong_device_is_one_sentence(
     add_accelerators(monkeypatch, "cuda", 0)
     assert main(["attend", "no-photograph.jpg", "--device", "cuda"]) == 2
     assert capfd.readouterr().err == (
-        "cenote attend: there is no device 'cuda:0': this machine has cpu\n"
+        "cenote attend: device 'cuda:0' does not exist: this machine has cpu\n"
     )
     assert os.environ[VARIABLE] == "cuda"  # for the processes that a command starts
 
