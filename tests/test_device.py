@@ -54,9 +54,7 @@ def test_the_device(
 @pytest.mark.parametrize("name", ["cuda:2", "xpu", "gpu"])
 def test_a_device_that_does_not_exist(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     add_accelerators(monkeypatch, "cuda", 2)
-    with pytest.raises(
-        ValueError, match=f"device '{name}.*: this machine has cpu, cuda:0, cuda:1"
-    ):
+    with pytest.raises(ValueError, match=f"device '{name}.*: this machine has cpu, cuda:0, cuda:1"):
         use_device(name)
 
 
