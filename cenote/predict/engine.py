@@ -11,6 +11,7 @@ import copy
 import json
 import logging
 import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -59,7 +60,8 @@ def run_frozen(network: nn.Module, images: Tensor) -> Any:
     `load_state_dict`, but not through `.data`, which cannot be noticed.
     """
     if (
-        _only_pytorch.get()
+        not cpu_is_supported()
+        or _only_pytorch.get()
         or torch.is_grad_enabled()
         or network.training
         or images.device.type != "cpu"
@@ -71,6 +73,13 @@ def run_frozen(network: nn.Module, images: Tensor) -> Any:
     if network not in _engines:
         _engines[network] = Engine()
     return _engines[network].run(network, images)
+
+
+@cache
+def cpu_is_supported() -> bool:
+    """Return False for x86 CPUs without AVX2: OpenVINO may crash if oneDNN is limited to SSE."""
+    x86 = platform.machine() in ("x86_64", "AMD64")
+    return not x86 or torch.backends.cpu.get_cpu_capability() != "DEFAULT"
 
 
 _only_pytorch = ContextVar("_only_pytorch", default=False)

@@ -20,6 +20,9 @@ from cenote.predict.engine import ConvertedNetwork, embed_images, run_frozen
 from cenote.predict.feature_cache import FeatureCache
 from tests.toy_models import ColourModel
 
+pytestmark = pytest.mark.skipif(
+    not engine.cpu_is_supported(), reason="OpenVINO is not used on CPUs without AVX2"
+)
 CNN, VIT = "test_resnet", "test_vit"  # timm's smallest networks
 
 
