@@ -525,6 +525,15 @@ def test_of_tied_pools_the_best_map_is_recommended() -> None:
     assert "41.0" in report.recommendation and "50.0" in report.recommendation
 
 
+def test_a_smaller_pool_is_recommended_only_if_it_is_nearly_as_accurate() -> None:
+    small, large = result("small", 78, 80), result("large", 80, 82)
+    results = compared(small, large)
+    for margin, choice in ((6.0, "small"), (3.0, "large")):  # the small one is 2 points behind
+        small.margin = margin
+        assert ties(results) == [large, small]
+        assert recommendation(results).startswith(f"Take {choice}:")
+
+
 def test_one_seed_names_the_model_that_is_saved() -> None:
     report = conclusion(result("small", 80.0), result("large", 80.05), images=1000)
     assert report.recommended == "small"

@@ -75,12 +75,17 @@ def group_winners(results: Results) -> dict[str, str]:
 
 
 def recommended(results: Results) -> CandidateResult | None:
-    """Return the smallest of the tied candidates whose maps are best; None if all failed.
+    """Return the smallest of the tied candidates with the best maps that are nearly as accurate.
 
-    Without boxes all maps are equal.
+    Without boxes all maps are equal. None if all candidates failed.
     """
-    equal = best_maps(ties(results))
-    return min(equal, key=lambda result: (result.parameters, -result.mean), default=None)
+    close = most_accurate(best_maps(ties(results)))
+    return min(close, key=lambda result: (result.parameters, -result.mean), default=None)
+
+
+def most_accurate(tied: list[CandidateResult]) -> list[CandidateResult]:
+    """Return the first and those behind it by at most half of what other images could change."""
+    return [r for r in tied if r is tied[0] or tied[0].mean - r.mean <= (r.margin or 0) / 2]
 
 
 def best_maps(tied: list[CandidateResult]) -> list[CandidateResult]:
@@ -136,12 +141,18 @@ def recommendation(results: Results, frozen: bool = True) -> str:
 
 def _advantage(choice: CandidateResult, tied: list[CandidateResult]) -> str:
     equal = best_maps(tied)
-    if len(equal) == len(tied):
+    close = most_accurate(equal)
+    superlative = "smallest" if len(close) > 1 else "most accurate"
+    if len(close) == len(tied):
         return "it is the smallest of them"
+    if len(equal) == len(tied):
+        if len(close) == 1:
+            return "the others are behind by more than half of what other images could change"
+        return f"it is the smallest of the {len(close)} most accurate ones"
     boxes = f"boxes {fmean(choice.boxes):.1f}"
     if len(equal) == 1:
         return f"its map is the best of theirs ({boxes})"
-    return f"it is the smallest of the {len(equal)} with the best maps ({boxes})"
+    return f"it is the {superlative} of the {len(equal)} with the best maps ({boxes})"
 
 
 def _too_easy(results: Results) -> str:
