@@ -27,8 +27,9 @@ def cam(model: PoolAndHead, features: Features, classes: Classes = None) -> Tens
     """
     if problem := why_no_cam(model):
         raise ValueError(problem)
-    head = model.head
-    assert head is not None
+    head, pool = model.head, model.pool
+    assert head is not None and pool is not None
+    tokens = pool.local(features.tokens)
     u = model.pool_features(features)[0]
     u = u if u.ndim == 3 else u[:, None]  # (B, k, D)
     logits = _logits_of_vectors(model, u)  # (B, k, classes)
@@ -38,7 +39,7 @@ def cam(model: PoolAndHead, features: Features, classes: Classes = None) -> Tens
     images = torch.arange(len(u), device=u.device)
     maps = []
     for i in range(class_ids.shape[1]):
-        x = head.settled(_behind(model, features.tokens, u[images, winner[:, i]]))  # (B, N, D)
+        x = head.settled(_behind(model, tokens, u[images, winner[:, i]]))  # (B, N, D)
         w = head.linear.weight[class_ids[:, i]]  # (B, D)
         maps.append((x @ w[..., None]).squeeze(-1))  # (B, N)
     return torch.stack(maps, 1).unflatten(-1, features.grid)

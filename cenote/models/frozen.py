@@ -44,6 +44,7 @@ class FrozenBackbone:
         pool: str,
         classes: int,
         tokens: str = "patches",
+        combine: Any = "max",
         head_norm: Any = "batch",
         pool_options: Arguments | None = None,
         embedding_dim: int | None = None,
@@ -64,7 +65,7 @@ class FrozenBackbone:
         if embedding_dim is not None:
             head.embedding = Embedding(dim * k, embedding_dim, embedding_norm)
         elif classes:
-            head.head = Head(dim, classes, k, norm=head_norm)
+            head.head = Head(dim, classes, k, combine, head_norm)
         return head
 
     def create_model(self, head: PooledHead, class_names: list[str] | None = None) -> PooledModel:

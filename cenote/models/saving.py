@@ -416,7 +416,7 @@ def pool_options(pool: Pool | None) -> Arguments:
             options.setdefault(key, value)
     try:
         with torch.random.fork_rng(devices=[]):
-            twin = create_pool(pool.name, pool.dim, **options)
+            twin = create_pool(pool.name, pool.in_dim, **options)
     except (TypeError, ValueError):
         twin = None
     if twin is None or _settings(twin) != _settings(pool) or _shapes(twin) != _shapes(pool):

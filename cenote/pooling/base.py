@@ -41,9 +41,18 @@ class Pool(nn.Module):
             out_dim = dim
         self.check_whole(dim=dim, k=k, out_dim=out_dim)
         self.dim, self.k, self.out_dim = dim, k, out_dim
+        self.in_dim = dim
+        self.local: nn.Module = nn.Identity()  # see `embed_positions`
         self.min_tokens = 1
         self.check_finite = False
         self.options: dict[str, Any] = {}  # of `create_pool`, to create the pool again
+
+    def embed_positions(self, in_dim: int) -> None:
+        """Map features of `in_dim` channels to `dim`, position by position, before pooling.
+
+        The networks of [GSP Sec. 4.4] do so with every pool; `create_pool(..., local=128)` calls it.
+        """
+        self.in_dim, self.local = in_dim, nn.Linear(in_dim, self.dim)
 
     @property
     def label(self) -> str:
@@ -94,9 +103,9 @@ class Pool(nn.Module):
         x = x.to(torch.promote_types(x.dtype, torch.float32 if weight is None else weight.dtype))
         if torch.is_autocast_enabled(x.device.type):
             with torch.autocast(x.device.type, enabled=False):
-                u, a = self.pool(x, grid)
+                u, a = self.pool(self.local(x), grid)
         else:
-            u, a = self.pool(x, grid)
+            u, a = self.pool(self.local(x), grid)
             if weight is None:  # a network in half precision continues in half precision
                 u = u.to(input_dtype)
         if self.no_attention:  # weights that are not a map: uniform or negative
@@ -137,9 +146,9 @@ class Pool(nn.Module):
         if x.ndim != 3:
             return f"takes tokens (B, N, D), got shape {tuple(x.shape)}"
         n = x.shape[1]
-        if x.shape[2] != self.dim:
-            hint = " (channels first? call pool.on_map on the map)" if n == self.dim else ""
-            return f"was created with dim={self.dim}, the tokens have {x.shape[2]}{hint}"
+        if x.shape[2] != self.in_dim:
+            hint = " (channels first? call pool.on_map on the map)" if n == self.in_dim else ""
+            return f"was created with dim={self.in_dim}, the tokens have {x.shape[2]}{hint}"
         if not x.is_floating_point():
             return f"takes floating point features, got {x.dtype}"
         weight = next((p for p in self.parameters() if p.ndim), None)  # a scalar suits any dtype
@@ -187,7 +196,8 @@ class MixablePool(Pool):
         if not b.shape == c.shape == lam.shape == (len(b),):
             shapes = [tuple(t.shape) for t in (b, c, lam)]
             raise ValueError(f"'{self.name}' mixes pairs: b, c and lam must be (M,), got {shapes}")
-        u = self.pool_mixed(x.to(torch.promote_types(x.dtype, torch.float32)), b, c, lam)
+        embedded = self.local(x.to(torch.promote_types(x.dtype, torch.float32)))
+        u = self.pool_mixed(embedded, b, c, lam)
         return u if torch.is_autocast_enabled(x.device.type) else u.to(x.dtype)  # like `forward`
 
 

@@ -53,5 +53,5 @@ def _multiply_adds(pool: Pool, x: Tensor, grid: Grid, published: bool) -> int:
         aten.dot: lambda x, *_, **__: 2 * prod(x),
     }
     with FlopCounterMode(display=False, custom_mapping=vectors) as counter:
-        _ = pool.algorithm().run(x, grid) if published else pool(x, grid)
+        _ = pool.algorithm().run(pool.local(x), grid) if published else pool(x, grid)
     return int(counter.get_total_flops()) // 2

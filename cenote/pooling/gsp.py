@@ -25,8 +25,7 @@ class GSP(Pool):
     rho is the mass that entropy-regularised transport of sharpness `eps` leaves behind. In closed
     form, with s_j = logsumexp_i(-eps c_ij): p_j = sigmoid(s_j + b) / (n mu), where b solves mean_j
     sigmoid(s_j + b) = mu. mu = 1 is GAP (Claim 4.1). eps: 5 for pair losses, 0.5 for proxy losses.
-    `plus` adds "max" or "gem" to the vector (GMP+GSP, GeMean+GSP). `local` embeds every position by
-    a linear map before all of this, as the paper's networks do [GSP Sec. 4.4]. `background` lets
+    `plus` adds "max" or "gem" to the vector (GMP+GSP, GeMean+GSP). `background` lets
     prototypes stand for what is left out: p_j = rho_j / (1 - mu) [GSP App. B]. `with_histogram`
     gives z [GSP Sec. 4.3] as well, what the zero-shot loss reads.
     """
@@ -40,10 +39,9 @@ class GSP(Pool):
         mu: float = 0.3,
         eps: float = 5.0,
         plus: str | None = None,
-        local: int | None = None,
         background: bool = False,
     ) -> None:
-        super().__init__(dim, out_dim=local)
+        super().__init__(dim)
         if not 0 < mu <= 1:
             raise ValueError(f"gsp: mu is a share in (0, 1], got {mu}")
         self.check_whole(prototypes=prototypes)
@@ -53,8 +51,7 @@ class GSP(Pool):
         if plus is not None:
             self.check_choice("plus", plus, ("max", "gem"))
         self.mu, self.eps, self.plus, self.background = mu, eps, plus, background
-        self.local = nn.Identity() if local is None else nn.Linear(dim, local)
-        self.prototypes = nn.Parameter(torch.randn(prototypes, self.out_dim) * self.out_dim**-0.5)
+        self.prototypes = nn.Parameter(torch.randn(prototypes, dim) * dim**-0.5)
         self.gamma = nn.Parameter(torch.tensor(3.0)) if plus == "gem" else None
 
     @torch.no_grad()
@@ -78,7 +75,6 @@ class GSP(Pool):
         return self
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
-        x = self.local(x)
         if self.mu == 1:
             p = torch.full_like(x[..., 0], 1 / x.shape[1])  # b -> inf: GAP (Claim 4.1)
             u = x.mean(1)
@@ -117,12 +113,12 @@ class GSP(Pool):
         return Algorithm(
             init=Component("U", lambda c: self.prototypes.expand(c.x.shape[0], -1, -1)),
             phi_q=Component("U/max(1,‖U‖)", lambda c: _clip(c.u)),
-            phi_k=Component("X/max(1,‖X‖)", lambda c: _clip(self.local(c.x))),
+            phi_k=Component("X/max(1,‖X‖)", lambda c: _clip(c.x)),
             similarity=Component(
                 "-‖x-y‖", lambda c: -(c.q[:, :, None] - c.k[:, None]).norm(dim=-1)
             ),
             attention=Component(label, self._fixed_point),
-            phi_v=Component("X", lambda c: self.local(c.x)),
+            phi_v=Component("X", lambda c: c.x),
             phi_u=Component("Z", lambda c: self._compose(c.v, c.z)),
         )
 

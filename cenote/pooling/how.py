@@ -22,8 +22,8 @@ class HOW(Pool):
     [Dissertation Eqs. 3.17-3.20].
 
     FC is a fixed PCA whitening with reduction to `out_dim`: `fit` learns it from local features;
-    until then it is the identity (its first `out_dim` rows). `kernel=1` does not smooth and needs
-    no grid.
+    until then it is the identity (its first `out_dim` rows). The commands that train a network with
+    trained weights fit it to 256 training images. `kernel=1` does not smooth and needs no grid.
     """
 
     permutation_invariant = False
@@ -51,7 +51,7 @@ class HOW(Pool):
     def fit(self, x: Tensor, grid: Grid | None = None) -> HOW:
         """Centring, PCA and whitening of smoothed local features (B, N, D) of training images."""
         self.check_input(x, grid)
-        v = self.smooth(x.double(), grid).flatten(0, 1)  # (B N, D)
+        v = self.smooth(self.local(x).double(), grid).flatten(0, 1)  # (B N, D)
         mean = v.mean(0)
         values, vectors = torch.linalg.eigh((v - mean).mT @ (v - mean) / len(v))  # ascending
         values = values.clamp_min(1e-6 * values[-1].clamp_min(TINY)).flip(0)[: self.out_dim]

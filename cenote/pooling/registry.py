@@ -30,6 +30,7 @@ class PoolEntry:
         return GROUPS.get(self.group, f"group {self.group}")
 
 
+LOCAL = inspect.Parameter("local", inspect.Parameter.KEYWORD_ONLY, default=None)
 ENTRIES: dict[str, PoolEntry] = {}
 ABLATIONS: dict[str, type[Pool]] = {}
 # The groups of [SimPool Table 1], and those of later methods. A group without a name is "group N".
@@ -81,8 +82,8 @@ def list_pools() -> list[str]:
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:
-    """Return the options of a pool, those of its ablation included."""
-    return _parameters(ABLATIONS.get(name) or entry(name).cls)
+    """Return the options of a pool, those of its ablation included, and `local` of all pools."""
+    return _parameters(ABLATIONS.get(name) or entry(name).cls) | {"local": LOCAL}
 
 
 def _parameters(cls: type[Pool]) -> dict[str, inspect.Parameter]:
@@ -103,15 +104,21 @@ def is_registered(pool: Pool) -> bool:
     return pool.name in ENTRIES and type(pool) in (ENTRIES[pool.name].cls, ABLATIONS.get(pool.name))
 
 
-def create_pool(name: str, dim: int, *, check_finite: bool = False, **chosen: Any) -> Pool:
+def create_pool(
+    name: str, dim: int, *, local: int | None = None, check_finite: bool = False, **chosen: Any
+) -> Pool:
     """Create a pool for features of `dim` channels: `create_pool("simpool", 384, gamma=1.25)`.
 
-    With `check_finite` the pool raises ValueError for NaN and infinite features.
+    `local=128` maps every position linearly to 128 channels before it is pooled. With
+    `check_finite` the pool raises ValueError for NaN and infinite features.
     """
     cls = entry(name).cls
     check_names(name, chosen, options(name))
     if not chosen.keys() <= _parameters(cls).keys():
         cls = ABLATIONS[name]
-    pool = cls(dim, **chosen)
+    pool = cls(dim if local is None else local, **chosen)
+    if local is not None:
+        pool.embed_positions(dim)
+        chosen["local"] = local
     pool.check_finite, pool.options = check_finite, chosen
     return pool

@@ -15,6 +15,7 @@ from ..models.frozen import FrozenBackbone, PooledHead
 from ..models.head import Head
 from ..models.image_text.text_encoder import TextTower, Words
 from ..models.surgery import create_finer_backbone
+from ..pooling import create_pool
 from .config import (
     ClipConfig,
     MetricConfig,
@@ -43,14 +44,21 @@ def model_arguments(config: RunConfig) -> Options:
 
 
 def embedding_arguments(config: RunConfig) -> Options:
-    """Return the embedding after the pool; none if the pool has its own [GSP Sec. 4.4]."""
+    """Return the embedding after the pool.
+
+    There is none if positions are embedded before they are pooled and the pool's vectors, in a row,
+    have `dim` dimensions: 128 for one of 128 or eight of 16 [GSP Sec. 4.4].
+    """
     model, options = config.model, config.options
     if isinstance(options, ClipConfig):
         return {"embedding_dim": options.dim}
     if not isinstance(options, MetricConfig):
         return {}
-    if model.tokens != "cls" and model.pool_options.get("local") == options.dim:
-        return {}
+    if model.pool != "cls" and model.tokens != "cls" and "local" in model.pool_options:
+        with torch.random.fork_rng(devices=()):
+            pool = create_pool(model.pool, 1, **model.pool_options)
+        if pool.k * pool.out_dim == options.dim:
+            return {}
     return {"embedding_dim": options.dim, "embedding_norm": options.embedding_norm}
 
 
@@ -86,6 +94,7 @@ def build_head(config: RunConfig, frozen: FrozenBackbone, classes: int = 0) -> P
         model.pool,
         classes,
         model.tokens,
+        model.combine,
         pool_options=model.pool_options,
         **embedding_arguments(config),
     )

@@ -93,8 +93,15 @@ class ModelConfig:
         "fit dino moco",
     )
     norm: str = "auto"
-    depth: int = 0  # blocks to add, or to drop if negative
-    combine: str = "max"
+    depth: int = flag(
+        0, "blocks to add to a ViT, or to drop from it if negative", "fit metric dino moco"
+    )
+    combine: Literal["max", "concat"] = flag(
+        "max",
+        "how the head uses several vectors of a pool: the largest of their logits for each class, or "
+        "a projection of all in a row",
+        "fit",
+    )
     head_norm: str | None = None
     embedding_dim: int | None = None
     embedding_norm: str | None = None

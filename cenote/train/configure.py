@@ -299,6 +299,8 @@ def _problems(config: RunConfig) -> Iterator[str]:
             "a frozen backbone needs trained weights: freeze and scratch exclude each other "
             "(--backbone lite0 has weights, or give --weights)"
         )
+    if model.freeze and model.depth:
+        yield "a frozen backbone keeps its blocks: --depth excludes --freeze"
     if isinstance(options, SupervisedConfig):
         yield from _fit_problems(config)
         return
@@ -350,7 +352,7 @@ def _metric_problems(config: RunConfig, options: MetricConfig) -> Iterator[str]:
     if options.protocol == "fair" and options.validate != "classes":
         yield "the fair protocol selects by the classes that a fold holds out: no --validate"
     if options.embedding_norm and not embedding_arguments(config):
-        yield "no embedding follows a pool with local as large as dim: leave out --embedding-norm"
+        yield "no embedding follows a pool whose local vectors have dim in all: no --embedding-norm"
     if options.warm_up >= config.train.epochs:
         epochs = f"{options.warm_up:g} of {config.train.epochs} epochs"
         yield f"the backbone would stay frozen for {epochs}: --freeze does that in minutes"

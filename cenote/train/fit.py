@@ -32,6 +32,7 @@ from .extraction import Extraction, SplitFeatures
 from .reports import FitReport, Scores
 from .tasks.probe import LearningRates, Probe
 from .tasks.supervised import Jsd, Supervised, join_batch_norms
+from .whitening import fit_whitening
 
 
 def fit(
@@ -132,6 +133,8 @@ def _fit_all(
     model.class_names, model.multi_label = splits.train.classes, splits.train.multi_label
     if model.multi_label:
         start_from_shares(model, splits.train)
+    if config.model.start is None and not config.model.from_scratch:
+        fit_whitening(model.to(device), splits.train, config.train.readers)
     task = build_task(config, model, splits, device)
     winner = Engine(task, config.train, folder, identity(config, splits)).run(resume)
     winner.load_best()

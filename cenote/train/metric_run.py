@@ -47,6 +47,7 @@ from .engine import Engine
 from .extraction import Extraction, Unreadable
 from .reports import FairReport, MetricReport, Scores
 from .tasks.metric import Metric, MetricModule
+from .whitening import fit_whitening
 
 logger = logging.getLogger(__name__)
 CONSTANT = (*COUNTS, "images")  # the same for every model
@@ -123,7 +124,9 @@ class MetricRun:
             model = frozen.create_model(body)
         else:
             model, fitted = build_start(self.config)
-            body = model
+            body = model.to(self.device)
+        if not fitted and not self.config.model.from_scratch:
+            fit_whitening(body, self.sources["train"], self.settings.readers)
         task = self.task(MetricModule(self.options, body, self.classes, fitted), model)
         self._log_batches()
         identity = {**self.config.identity(), "data": self._fingerprint()}

@@ -197,3 +197,23 @@ def test_data_without_enough_labels(tmp_path: Path, capsys: pytest.CaptureFixtur
     )
     assert run("fit", tmp_path / "list.csv", "--freeze", "-o", tmp_path / "run") == 2
     assert "mine, yours" in capsys.readouterr().err  # no training split
+
+
+def test_the_head_of_several_vectors_and_the_number_of_blocks(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = ("--epochs", 1, "--batch", 4)
+    several = ("--pool", "simpool", "--pool-options", "k=2", "--combine", "concat")
+    assert run("fit", photos, "--freeze", *several, *quick, "-o", tmp_path / "concat") == 0
+    head = cenote.load(tmp_path / "concat").head
+    assert head is not None and head.project is not None and head.project.in_features == 2 * 1280
+    micro = ("--scratch", "--backbone", "vit_micro", "--size", 32)
+    blocks = {}
+    for depth in ("0", "-2"):
+        out = tmp_path / f"depth{depth}"
+        assert run("fit", photos, *micro, "--depth", depth, *quick, "-o", out) == 0
+        blocks[depth] = len(cenote.load(out).backbone.model.blocks)  # type: ignore[arg-type]
+    assert blocks["-2"] == blocks["0"] - 2
+    capsys.readouterr()
+    assert run("fit", photos, "--freeze", "--depth", 1, *quick, "-o", tmp_path / "x") == 2
+    assert "--depth excludes --freeze" in capsys.readouterr().err

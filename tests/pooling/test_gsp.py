@@ -184,7 +184,9 @@ def test_local_embeds_every_position_before_all_else(mu, plus):
     for found, wanted in zip((u, p), inner.attend(pool.local(x)), strict=True):
         torch.testing.assert_close(found, wanted)
     torch.testing.assert_close(pool.with_histogram(x)[1], inner.with_histogram(pool.local(x))[1])
-    torch.testing.assert_close(pool.algorithm().run(x, None)[0][:, 0], u, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        pool.algorithm().run(pool.local(x), None)[0][:, 0], u, rtol=1e-4, atol=1e-6
+    )
     u.square().sum().backward()
     assert all(w.grad is not None and w.grad.abs().sum() > 0 for w in pool.local.parameters())
 

@@ -352,3 +352,18 @@ def test_saving_and_copying(name, options):
     for parameter in copy.deepcopy(pool).parameters():
         parameter.data.add_(1)
     assert all(torch.equal(value, before[key]) for key, value in pool.state_dict().items())
+
+
+@for_each([(name, {}) for name in list_pools()])
+def test_local_embeds_every_position_before_it_is_pooled(name: str, options: dict) -> None:
+    pool = create_pool(name, 7, local=DIM, **options).eval()
+    inner = create_pool(name, DIM, **options).eval()
+    state = {key: v for key, v in pool.state_dict().items() if not key.startswith("local.")}
+    inner.load_state_dict(state)
+    x = torch.randn(2, 12, 7)
+    embedded = x @ pool.local.weight.T + pool.local.bias  # type: ignore[operator,union-attr]
+    u = pool(x, GRID)
+    torch.testing.assert_close(u, inner(embedded, GRID), rtol=1e-4, atol=1e-5)
+    u.square().sum().backward()
+    assert all(p.grad is not None for p in pool.local.parameters())
+    assert pool.options["local"] == DIM

@@ -158,6 +158,19 @@ def test_positions_that_are_embedded_before_the_pool_are_not_embedded_again(
         )
 
 
+def test_several_pooled_vectors_in_a_row_are_the_embedding(tmp_path: Path) -> None:
+    """VLAD of 8 x 16 = 128 dimensions [GSP supplementary], here 4 x 4."""
+    pool_options = {"k": 4, "local": 4}
+    config = configured(
+        {"metrix": ("feature",)}, {"epochs": 1}, pool="netvlad", pool_options=pool_options
+    )
+    report = train_metric(discs(), tmp_path, config)
+    saved = load(tmp_path)
+    vectors = saved.embed(torch.randn(2, 3, 32, 32))
+    assert vectors.shape == (2, 4, 4) and saved.vector_dim == 16
+    assert not isinstance(saved.embedding, Embedding) and report.test["queries"] > 0
+
+
 def task_of(config: RunConfig, folder: Path) -> Any:
     run = run_of(config, folder)
     model = build_model(config)

@@ -137,7 +137,7 @@ def test_options_override_the_recipe() -> None:
     config = configure(
         "metric", recipe, "sop", pool="gap", zero_shot=0.0, dim=64, epochs=2, batch=16
     )
-    assert (config.model.pool, config.model.pool_options) == ("gap", {})
+    assert (config.model.pool, config.model.pool_options) == ("gap", {"local": 128})
     assert (config.options.zero_shot, config.options.dim, config.train.epochs) == (0.0, 64, 2)
     assert batches_of(config, 100, 1000)[0].batch == 16
     one = configure("metric", recipe, "sop", protocol="conventional").options
@@ -198,3 +198,10 @@ def test_mistakes_in_a_recipe_are_named(more: str, cause: str) -> None:
 def test_an_unknown_loss_is_refused_before_a_run() -> None:
     with pytest.raises(ValueError, match="'nca2'"):
         configure("metric", parse_recipe(QUICK + "options: {loss: nca2}", "mine"))
+
+
+def test_other_pools_of_a_recipe_embed_positions_first_as_well() -> None:
+    recipe = load_recipe("metric/contrastive-gsp")
+    config = configure("metric", recipe, pool="gem", zero_shot=0.0)
+    assert config.model.pool_options == {"local": 128}
+    assert configure("metric", recipe, pool="gsp").model.pool_options["mu"] == 0.3

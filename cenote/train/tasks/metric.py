@@ -115,10 +115,14 @@ class MetricModule(nn.Module):
     def vectors(self, features: Features) -> tuple[Tensor, Tensor | None]:
         """Return z (B, D), not normalized, and GSP's histograms (B, m) for the zero-shot loss."""
         if self.zero_shot is None:
-            return self.body.embed_features(features), None
+            return self._embed(features), None
         assert isinstance(self.body.pool, GSP)
         u, histograms = self.body.pool.with_histogram(_pooled_tokens(self.body, features))
         return self.body.refine(u), histograms
+
+    def _embed(self, features: Features) -> Tensor:
+        """Return z (B, D); several pooled vectors without an embedding after them are in a row."""
+        return self.body.embed_features(features).flatten(1)
 
     def update_memory(self) -> None:
         """Add the vectors of the last batch to the cross-batch memory."""
@@ -184,7 +188,7 @@ class MetricModule(nn.Module):
     def _embed_maps(self, maps: Tensor, grid: tuple[int, int]) -> Tensor:
         n = grid[0] * grid[1]
         cls = maps[:, n] if maps.shape[1] > n else None
-        return self.body.embed_features(Features(maps[:, :n], grid, cls))
+        return self._embed(Features(maps[:, :n], grid, cls))
 
     def _pool_mixed(self, maps: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
         assert isinstance(self.body.pool, MixablePool)
@@ -193,9 +197,9 @@ class MetricModule(nn.Module):
     def _embed_images(self, images: Tensor) -> Tensor:
         """Divide the images among the processes, if there are enough of them."""
         if len(images) < world():
-            return self.body.embed_features(self.features(images))
+            return self._embed(self.features(images))
         shares = images.tensor_split(world())
-        vectors = self.body.embed_features(self.features(shares[rank()]))
+        vectors = self._embed(self.features(shares[rank()]))
         return joined_rows(vectors, [len(share) for share in shares])
 
     @torch.no_grad()

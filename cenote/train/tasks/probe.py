@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from ...evaluate.validators import MultiLabelScore
 from ...metrics.arrays import Array
 from ...models.frozen import PooledHead
+from ...models.head import PoolAndHead
 from ...predict.distributed import summed
 from ...predict.feature_cache import CachedFeatures, FeatureBatches
 from ..build import start_from_shares
 from ..config import OptimizationConfig
 from ..engine import Examples, Metrics, Task, load_batches
 from ..state import TrainState, active_states
+from ..whitening import fit_whitening
 from .supervised import metric_and_loss
 
 
@@ -56,6 +58,8 @@ class Probe(Task):
         for name, create, rates in candidates:
             torch.manual_seed(settings.seed)  # each starts as it would alone
             chosen, module = replace(settings, **rates._asdict()), create()
+            assert isinstance(module, PoolAndHead)
+            fit_whitening(module, train)
             if self.multi_label:
                 start_from_shares(module, train.dataset)
             self.states.append(TrainState(name, module.to(self.device), chosen))

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 
 from ...backbones import Backbone
-from ...models import Head
 from ...models.frozen import FrozenBackbone, PooledHead
 from ...models.head import simpool_gamma
 from ...pooling import create_pool, list_pools
@@ -40,10 +39,9 @@ class Candidate(NamedTuple):
     def create_head(self, frozen: FrozenBackbone, classes: int) -> PooledHead:
         """Create a new pool and head from torch's random state."""
         options = dict(self.options)
-        head = frozen.create_head(self.pool, classes, self.tokens, pool_options=options)
-        if self.combine == "concat" and head.head is not None:
-            head.head = Head(head.head.dim, classes, head.head.k, "concat", "batch")
-        return head
+        return frozen.create_head(
+            self.pool, classes, self.tokens, self.combine, pool_options=options
+        )
 
     def empty_result(self, dim: int, grid: tuple[int, int], trained: int) -> CandidateResult:
         """Return a result without accuracies: its pool's cost, and the trained parameters."""
