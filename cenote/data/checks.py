@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,26 @@ class LayoutError(ValueError):
     """A folder does not have the layout that its reader expects."""
 
 
+class DamagedFile(ValueError):
+    """A file cannot be read. The message contains its path and the reason."""
+
+
 def check(condition: object, message: str) -> None:
     """Raise a ValueError with this message unless the condition holds."""
     if not condition:
         raise ValueError(message)
+
+
+@contextmanager
+def errors_in(path: Path | str) -> Iterator[None]:
+    """Turn every error that a damaged or wrong file causes into a DamagedFile."""
+    try:
+        yield
+    except DamagedFile:
+        raise
+    except Exception as error:  # decoders raise anything
+        reason = " ".join(str(error).split())[:160]
+        raise DamagedFile(f"{path} cannot be read: {type(error).__name__} {reason}") from error
 
 
 def check_layout(root: Path, what: str, *paths: str) -> None:
@@ -58,15 +75,8 @@ def list_contents(folder: Path) -> str:
 
 def read_json(path: Path) -> Any:
     """Return the contents of a JSON file; a damaged file is a ValueError that names it."""
-    try:
+    with errors_in(path):
         return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:  # wrong encodings, too
-        raise ValueError(f"{path} is not JSON: {error}") from error
-
-
-def read_entries(path: Path, *keys: str) -> list[Mapping[str, Any]]:
-    """Return the list of objects in a JSON file; all must have these keys."""
-    return check_entries(path, read_json(path), *keys)
 
 
 def check_entries(

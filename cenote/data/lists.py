@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from .checks import check, check_entries
+from .checks import check, check_entries, errors_in
 from .dataset import Dataset, pack
 from .images import is_image_name
 from .record import Box, Problem, Record, box_classes
@@ -244,7 +244,9 @@ def _rows(path: Path) -> Iterator[NumberedRow]:
         if suffix in (".jsonl", ".ndjson"):
             yield from _jsonl_rows(file)
         elif suffix == ".json":
-            yield from _json_rows(path, file.read())
+            with errors_in(path):
+                rows = json.load(file)
+            yield from enumerate(check_entries(path, rows), 1)
         elif suffix == ".txt":
             yield from _text_rows(file)
         else:
@@ -273,14 +275,6 @@ def _csv_rows(file: TextIO) -> Iterator[NumberedRow]:
             yield reader.line_num, extra if None in row else row
     except csv.Error as error:
         yield reader.line_num, Problem(str(error))
-
-
-def _json_rows(path: Path, text: str) -> Iterator[NumberedRow]:
-    try:
-        rows = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    yield from enumerate(check_entries(path, rows), 1)
 
 
 def _jsonl_rows(file: TextIO) -> Iterator[NumberedRow]:

@@ -7,33 +7,28 @@ one runs a function of this file, which checks its arguments, and any other name
 from __future__ import annotations
 
 import io
-import os
 import pickle
 import re
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from .checks import check
+from .checks import check, errors_in
 
 DTYPE = re.compile("[<>|=]?([biufcSU][0-9]+|\\?)")  # numbers and strings, no objects or records
 
 
-def read_pickle(path: str | os.PathLike[str]) -> Any:
+def read_pickle(path: Path) -> Any:
     """Return the plain data in a pickle; strings of Python 2 are decoded as Latin-1."""
-    with open(path, "rb") as file:
-        return load_pickle(file.read(), os.fspath(path))
+    return load_pickle(path.read_bytes(), str(path))
 
 
 def load_pickle(data: bytes, name: str = "the pickle") -> Any:
     """Return the plain data in the bytes of a pickle; `name` is for error messages."""
-    try:
+    with errors_in(name):
         return _Unpickler(io.BytesIO(data), encoding="latin1").load()
-    except Exception as error:  # a damaged pickle may raise anything
-        reason = " ".join(str(error).split())[:160] or type(error).__name__
-        kinds = "only numbers, strings, containers and NumPy arrays are read"
-        raise ValueError(f"{name} cannot be read ({reason}); {kinds}") from error
 
 
 class _Unpickler(pickle._Unpickler):

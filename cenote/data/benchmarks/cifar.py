@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ..checks import check, check_layout
+from ..checks import check_layout, errors_in
 from ..dataset import Dataset, pack
 from ..record import Record
 from ..safe_pickle import read_pickle
@@ -73,8 +73,9 @@ def read_cifar(root: Path, files: dict[str, str], meta: str, names: dict[str, st
     """
     if (root / meta).is_file():
         check_layout(root, "CIFAR, Python version", *files)
-        content = _read_table(root / meta, *names)
-        classes = [[str(name) for name in content[key]] for key in names]
+        with errors_in(root / meta):
+            content = read_pickle(root / meta)
+            classes = [[str(name) for name in content[key]] for key in names]
         keys = [key.replace("label_names", "labels") for key in names]
         batches = [_python_batch(root / file, split, *keys) for file, split in files.items()]
     else:
@@ -89,39 +90,23 @@ def read_cifar(root: Path, files: dict[str, str], meta: str, names: dict[str, st
 
 
 def _records(root: Path, batches: list[CifarBatch], names: Sequence[list[str]]) -> Iterator[Record]:
-    counts = np.array([len(words) for words in names])
     for batch in batches:
-        unknown = ((batch.labels < 0) | (batch.labels >= counts)).any(1)
-        i = int(unknown.argmax())
-        problem = f"label {batch.labels[i].tolist()}, but there are {counts.tolist()} names"
-        check(not unknown.any(), f"{root / batch.name}, image {i}: {problem}")
         for i, numbers in enumerate(batch.labels):
-            *coarse, fine = (words[k] for words, k in zip(names, numbers, strict=True))
+            with errors_in(root / batch.name):
+                *coarse, fine = (words[k] for words, k in zip(names, numbers, strict=True))
             attributes = {"superclass": coarse[0]} if coarse else {}
             yield Record(f"{batch.name}:{i}", fine, batch.split, attributes=attributes)
 
 
 def _python_batch(path: Path, split: str, *keys: str) -> CifarBatch:
-    content = _read_table(path, "data", *keys)
-    images, labels = content["data"], [content[key] for key in keys]
-    shape: tuple[int, ...] = getattr(images, "shape", ())
-    is_rows = shape[1:] == (IMAGE_BYTES,) and images.dtype == np.uint8
-    check(is_rows, f"{path}: expected a row of {IMAGE_BYTES} bytes per image")
-    complete = all(isinstance(values, list) and len(values) == shape[0] for values in labels)
-    check(complete, f"{path}: expected {shape[0]} labels, one per image")
-    return CifarBatch(path.name, split, images, np.array(labels, np.int64).T)
-
-
-def _read_table(path: Path, *keys: str) -> Mapping[str, Any]:
-    content = read_pickle(path)
-    complete = isinstance(content, dict) and all(key in content for key in keys)
-    check(complete, f"{path}: expected a table with {', '.join(keys)}")
-    return dict(content)
+    with errors_in(path):
+        content = read_pickle(path)
+        images = content["data"].reshape(-1, IMAGE_BYTES)
+        labels = np.array([content[key] for key in keys], np.int64).T
+        return CifarBatch(path.name, split, images, labels.reshape(len(images), len(keys)))
 
 
 def _binary_batch(path: Path, split: str, labels: int) -> CifarBatch:
-    content, row = np.fromfile(path, np.uint8), IMAGE_BYTES + labels
-    complete = content.size and content.size % row == 0
-    check(complete, f"{path}: {content.size} bytes are not a multiple of {row} per image")
-    rows = content.reshape(-1, row)
+    with errors_in(path):
+        rows = np.fromfile(path, np.uint8).reshape(-1, labels + IMAGE_BYTES)
     return CifarBatch(path.name, split, rows[:, labels:], rows[:, :labels].astype(np.int64))

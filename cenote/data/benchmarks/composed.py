@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..checks import LayoutError, check, check_entries, read_entries, read_json
+from pydantic import TypeAdapter
+
+from ..checks import LayoutError, check_entries, errors_in, read_json
 from ..dataset import Dataset, pack
 from ..record import Record, RetrievalQuery
 from .registry import benchmark
 
 Entry = Mapping[str, Any]
+NAMES, PATHS = TypeAdapter(list[str]), TypeAdapter(dict[str, str])  # of images
 
 GARMENTS = ("dress", "shirt", "toptee")
 GARMENT_SPLITS = [(garment, split) for garment in GARMENTS for split in ("train", "val", "test")]
@@ -29,7 +32,7 @@ def _add_queries(
     dataset: Dataset, path: Path, keys: tuple[str, ...], make: Callable[[Entry], RetrievalQuery]
 ) -> None:
     """Add the queries of a JSON file; one that names an unknown image becomes a problem."""
-    for number, entry in enumerate(read_entries(path, *keys), 1):
+    for number, entry in enumerate(check_entries(path, read_json(path), *keys), 1):
         try:
             dataset.queries.append(make(entry))
         except (KeyError, TypeError) as error:
@@ -62,7 +65,8 @@ def read_fashioniq(root: Path) -> Dataset:
     for garment, split in GARMENT_SPLITS:
         captions, listed = (root / f"{kind}.{garment}.{split}.json" for kind in GARMENT_FILES)
         if captions.is_file() and listed.is_file():
-            names = dict.fromkeys(_image_names(listed))
+            with errors_in(listed):
+                names = dict.fromkeys(NAMES.validate_json(listed.read_bytes()))
             positions[garment, split] = {name: len(records) + i for i, name in enumerate(names)}
             records += [Record(f"images/{name}.jpg", garment, split) for name in names]
     dataset = pack(records, root, "FashionIQ", list(GARMENTS))
@@ -80,13 +84,6 @@ def read_fashioniq(root: Path) -> Dataset:
         path = root / f"captions/cap.{garment}.{split}.json"
         _add_queries(dataset, path, ("candidate", "captions"), query)
     return dataset
-
-
-def _image_names(path: Path) -> list[str]:
-    names = read_json(path)
-    valid = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    check(valid, f"{path}: expected a list of image names, found {str(names)[:80]}")
-    return list(names)
 
 
 @benchmark(
@@ -110,7 +107,9 @@ def read_cirr(root: Path) -> Dataset:
     splits = [split for split in CIRR_SPLITS if split in captions and split in lists]
     records: dict[str, Record] = {}  # by name
     for split in splits:
-        for name, path in _image_paths(lists[split]).items():
+        with errors_in(lists[split]):
+            paths = PATHS.validate_json(lists[split].read_bytes())
+        for name, path in paths.items():
             records.setdefault(name, Record(path.removeprefix("./"), split=CIRR_SPLITS[split]))
     positions = {name: position for position, name in enumerate(records)}
 
@@ -142,13 +141,6 @@ def _cirr_images(root: Path) -> Path:
         f"{root} lacks CIRR's images: expected train/, dev/ or test1/ in img_raw/, "
         "beside captions/ or above it"
     )
-
-
-def _image_paths(path: Path) -> dict[str, str]:
-    paths = read_json(path)
-    valid = isinstance(paths, dict) and all(isinstance(value, str) for value in paths.values())
-    check(valid, f"{path}: expected image paths by name, found {str(paths)[:80]}")
-    return dict(paths)
 
 
 def _id(entry: Entry, key: str) -> str | None:

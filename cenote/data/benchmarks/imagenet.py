@@ -9,7 +9,6 @@ and every image has its wnid as an attribute.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import Counter
@@ -17,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..backgrounds import VARIANTS
-from ..checks import LayoutError, check
+from ..checks import LayoutError, check, errors_in, read_json
 from ..dataset import Dataset, pack
 from ..record import Box, Record
 from ..voc import read_annotation
@@ -129,11 +128,8 @@ def class_names(root: Path) -> dict[str, str]:
     if (path := root / "LOC_synset_mapping.txt").is_file():
         return _unique(dict(parse_lines(path, lambda wnid, names: (_wnid(wnid), names), 2)))
     if (path := root / "imagenet_class_index.json").is_file():
-        try:
-            index = json.loads(path.read_bytes())
-            return _unique({_wnid(wnid): name for wnid, name in index.values()})
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path} is not an index of classes ({error})") from error
+        with errors_in(path):
+            return _unique({_wnid(wnid): name for wnid, name in read_json(path).values()})
     if (path := root / DEVKIT / "meta.mat").is_file():
         return _unique({wnid: name for _, wnid, name in _synsets(path)})
     if (path := root / "README.txt").is_file():  # of ImageNet-A and -R

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..checks import check
+from ..checks import check, errors_in
 from ..dataset import Dataset, pack
 from ..record import Record, RetrievalQuery
 from ..safe_pickle import read_pickle
@@ -36,8 +36,8 @@ KINDS = ("easy", "hard", "junk")  # of correct answers
 )
 def read_landmarks(root: Path, file: str) -> Dataset:
     """Read the database, in the order of the ground truth's positions, then the queries."""
-    content = read_pickle(root / file)
-    try:
+    with errors_in(root / file):
+        content = read_pickle(root / file)
         database, query_images, answers = (content[key] for key in ("imlist", "qimlist", "gnd"))
         records = [
             *(Record(f"jpg/{image}.jpg", split="gallery") for image in database),
@@ -46,11 +46,6 @@ def read_landmarks(root: Path, file: str) -> Dataset:
         n = len(database)
         pairs = zip(range(n, len(records)), answers, strict=True)
         queries = [_query(image, answer, n) for image, answer in pairs]
-    except (TypeError, KeyError, IndexError, ValueError) as error:
-        raise ValueError(
-            f"{root / file} is not a ground truth: expected imlist, qimlist and gnd of easy, hard, "
-            f"junk and bbx; {type(error).__name__} {error}"
-        ) from error
     dataset = pack(records, root, "landmarks")
     dataset.queries = queries
     return dataset

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..checks import check
+from ..checks import errors_in
 from ..dataset import Dataset, pack
 from ..record import Box, Record
 from ..voc import read_annotation
@@ -53,12 +53,9 @@ def _flower_records(root: Path, classes: list[str]) -> Iterator[Record]:
     splits = read_mat(root / "setid.mat", *FLOWER_SPLITS.values())
     for split, numbers in zip(FLOWER_SPLITS, splits, strict=True):
         for number in map(int, numbers):
-            problem = f"image {number}, but imagelabels.mat has {len(labels)} labels"
-            check(1 <= number <= len(labels), f"{root / 'setid.mat'}: {problem}")
-            label = int(labels[number - 1])
-            problem = f"label {label} is not between 1 and {len(classes)}"
-            check(1 <= label <= len(classes), f"{root / 'imagelabels.mat'}, {number}: {problem}")
-            yield Record(f"jpg/image_{number:05d}.jpg", classes[label - 1], split)
+            with errors_in(root / "setid.mat"):
+                label = classes[int(labels[number - 1]) - 1]
+            yield Record(f"jpg/image_{number:05d}.jpg", label, split)
 
 
 @benchmark(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..checks import check
+from ..checks import check, errors_in
 from ..images import is_image_name
 from ..record import Box
 
@@ -57,24 +57,15 @@ def read_mat(path: Path, *names: str) -> list[Any]:
     """Return variables of a MATLAB file, as arrays of at least one dimension."""
     from scipy.io import loadmat
 
-    try:
+    with errors_in(path):
         variables = loadmat(path, squeeze_me=True, variable_names=list(names))
-    except Exception as error:  # a damaged file may raise anything
-        reason = " ".join(str(error).split())[:120]
-        raise ValueError(f"{path} is not a readable MATLAB file: {reason}") from error
-    _check_names(path, names, variables)
-    return [np.atleast_1d(variables[name]) for name in names]
+        return [np.atleast_1d(variables[name]) for name in names]
 
 
 def struct_rows(path: Path, struct: Any, *names: str) -> Iterator[tuple[Any, ...]]:
-    """Yield fields of each element of a MATLAB struct array."""
-    _check_names(path, names, struct.dtype.names or ())
-    return zip(*(struct[name] for name in names), strict=True)
-
-
-def _check_names(path: Path, names: tuple[str, ...], available: Any) -> None:
-    missing = ", ".join(name for name in names if name not in available)
-    check(not missing, f"{path}: expected {', '.join(names)} in it; {missing} missing")
+    """Return fields of each element of a MATLAB struct array."""
+    with errors_in(path):
+        return zip(*(struct[name] for name in names), strict=True)
 
 
 def folders(path: Path) -> list[str]:
