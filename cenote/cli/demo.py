@@ -82,7 +82,7 @@ class StageRecord(TypedDict):
 
 # localize comes after evaluate, which stores the threshold chosen on validation images in the run.
 # discover: at 448 pixels the grid is 14 x 14; at the images' own 128 it is 4 x 4, too coarse. On 48
-# validation images CorLoc is 58.3 with lost, 54.2 with maskcut, 47.9 with tokencut.
+# validation images CorLoc is 58.3 with lost --centre, 54.2 with maskcut, 47.9 with tokencut.
 STAGES = (
     Stage("world", "world", "draw synthetic images with complete ground truth",
           "world DIR/world --preset tiny --images IMAGES --size 128 --classes 12 --distractors 0 "
@@ -99,7 +99,8 @@ STAGES = (
     Stage("localize", "boxes", "predict boxes of test images",
           "localize DIR/run PHOTOS -o DIR/boxes --masks --pictures", ("evaluate",)),
     Stage("discover", "found", "find objects without any labels",
-          "discover DIR/world --split test -o DIR/found --method lost --size 448", ("world",)),
+          "discover DIR/world --split test -o DIR/found --method lost --centre --size 448",
+          ("world",)),
     Stage("clip", "clip", "train an image-text model on captions",
           "clip DIR/world -o DIR/clip --backbone lite0 --freeze --epochs 20",
           ("world",), resume=True),

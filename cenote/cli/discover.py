@@ -43,6 +43,7 @@ def run(
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the mean)")
     ] = None,
     centre: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    pad: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     refine: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     split: Annotated[
         str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")
@@ -75,7 +76,9 @@ def run(
         keys: features to compare; auto is SimPool's keys, the last block's, or the feature map of a
             convolutional network.
         head: attention map for dinoseg if there are several.
-        centre: subtract the mean of an image's keys (always done if no feature is negative).
+        centre: subtract the mean of an image's keys. If no feature is negative, as behind a ReLU,
+            tokencut and maskcut always do; lost then normalises all of them together, as published.
+        pad: pad photographs to whole patches, as the published LOST does, instead of resizing them.
         refine: make the object map follow the edges of the photographs: better masks, tighter
             boxes, of which fewer may be right.
         split: only this split of a data set.
@@ -105,6 +108,7 @@ def run(
     for option, given, needed in (
         ("--keys", keys != "auto", "keys"),
         ("--centre", centre, "keys"),
+        ("--pad", pad and "attention" not in uses, "keys"),
         ("--head", head is not None, "attention"),
         ("--refine", refine, "object map"),
     ):
@@ -134,6 +138,7 @@ def run(
             source=keys,
             head=head,
             centre=centre,
+            pad=pad,
             refined=refine,
             folder=model,
         )

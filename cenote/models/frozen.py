@@ -32,8 +32,9 @@ class PooledHead(PoolAndHead):
 class FrozenBackbone:
     """A backbone whose features stay as they were trained, CLS token and last norm included."""
 
-    def __init__(self, backbone: Backbone, stride: int = 1) -> None:
-        self.stride = stride  # with which the backbone was created, for the config
+    def __init__(self, backbone: Backbone, stride: int = 1, no_dilation: bool = False) -> None:
+        # With which the backbone was created, for the config.
+        self.finer: Arguments = {"stride": stride, "no_dilation": no_dilation}
         pool = "cls" if backbone.has_cls else "gap"
         model = assemble(backbone, pool, 0, Assembly(keep_cls=True))
         self.backbone = model.backbone.requires_grad_(False).eval()
@@ -76,7 +77,7 @@ class FrozenBackbone:
         model = PooledModel(self.backbone, head.pool, head.head, head.tokens, norm)
         model.after, model.embedding, model.class_names = head.after, head.embedding, class_names
         model.config = parts_config(model)
-        model.config |= {"tokens": head.tokens, "keep_cls": True, "stride": self.stride}
+        model.config |= {"tokens": head.tokens, "keep_cls": True, **self.finer}
         model.config["norm"] = norm
         if head.head is not None:
             model.config |= head.head.options

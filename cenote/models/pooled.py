@@ -203,6 +203,7 @@ def create_model(
     depth: int = 0,
     last_block: str | None = None,
     stride: int = 1,
+    no_dilation: bool = False,
     fpn: str | None = None,
     fpn_dim: int = 512,
     combine: str = "max",
@@ -221,8 +222,9 @@ def create_model(
       removes the CLS token from the encoder; `keep_cls=True` leaves it there, unused.
     - `depth` drops (-b) or adds (+b) blocks; `last_block="sar"`, or a row A-F of SAR's Table 1(b),
       takes skip connections out of the last one.
-    - A finer map: `stride=2` or `4` removes the stride of the last one or two stages; `fpn="P2"`,
-      "P3" or "P4" pools a level of a feature pyramid of `fpn_dim` channels.
+    - A finer map: `stride=2` or `4` removes the stride of the last one or two stages, which are
+      dilated instead, unless `no_dilation`; `fpn="P2"`, "P3" or "P4" pools a level of a feature
+      pyramid of `fpn_dim` channels.
     - `combine`, `head_norm`: `combine` and `norm` of `Head`.
     - `embedding_dim` puts a linear embedding behind the pool (timm's own `embed_dim` is the width
       of a ViT), and `embedding_norm="layer"` a LayerNorm before it.
@@ -245,7 +247,7 @@ def create_model(
     )
     options = {"pretrained": pretrained, "weights": weights, "img_size": img_size, **timm_options}
     try:
-        base = create_finer_backbone(backbone, stride, **options)
+        base = create_finer_backbone(backbone, stride, no_dilation, **options)
     except ValueError as error:
         for name in timm_options:
             if f"argument '{name}'" in str(error):
@@ -253,7 +255,8 @@ def create_model(
                 raise ValueError(f"{error}{hint}") from error
         raise
     model = assemble(base, pool, num_classes, assembly)
-    model.config |= {"img_size": img_size, "stride": stride, **timm_options}
+    model.config |= {"img_size": img_size, "stride": stride, "no_dilation": no_dilation}
+    model.config |= timm_options
     return model
 
 

@@ -13,14 +13,18 @@ from ..backbones.families import LATE_BLOCKS
 from ..options import check_choice, check_number
 
 
-def create_finer_backbone(name: str, gain: int, **options: Any) -> Backbone:
+def create_finer_backbone(
+    name: str, gain: int, no_dilation: bool = False, **options: Any
+) -> Backbone:
     """`create_backbone` with a map `gain` times finer: the last one or two stages keep their
     resolution, and dilation their receptive field (timm's output_stride, whose weights are the
     same).
 
     Every `gain`-th position of a ResNet's new map is a position of the old one. (Not quite for the
     d-variants at 4: timm does not dilate the average pooling in their shortcuts. Nor where a block
-    looks at the whole map, as SE does.)
+    looks at the whole map, as SE does.) `no_dilation` only sets strides to 1, as Choe et al. (2020)
+    and [Beyond GAP Sec. 4.3] do: the last stages then see a smaller part of the image than the one
+    that their weights were trained on.
     """
     check_choice("stride (times finer)", gain, (1, 2, 4))
     if gain == 1:
@@ -31,7 +35,22 @@ def create_finer_backbone(name: str, gain: int, **options: Any) -> Backbone:
             f"the stride of '{name}' cannot be removed: ResNet, RegNet, ConvNeXt, EfficientNet and "
             "their kin can"
         )
+    if no_dilation:
+        _remove_dilation(backbone)
     return backbone
+
+
+def _remove_dilation(backbone: Backbone) -> None:
+    for layer in backbone.modules():
+        if isinstance(layer, nn.Conv2d) and max(layer.dilation) > 1:
+            if any(side % 2 == 0 for side in layer.kernel_size):
+                raise ValueError(
+                    f"'{backbone.name}' has an even kernel: --no-dilation is for ResNets and others "
+                    "whose kernels are odd"
+                )
+            layer.dilation = (1, 1)
+            if type(layer) is nn.Conv2d:  # timm's Conv2dSame computes its padding
+                layer.padding = (layer.kernel_size[0] // 2, layer.kernel_size[1] // 2)
 
 
 def _with_output_stride(name: str, stride: int, **options: Any) -> Backbone | None:

@@ -34,14 +34,19 @@ class InputSize:
     fixed: int | None = None  # side of the square that a model requires
 
     def __call__(self, size: tuple[int, int]) -> tuple[int, int]:
+        width, height = self.scaled(size)
+        down, across = self.stride
+        return max(1, round(width / across)) * across, max(1, round(height / down)) * down
+
+    def scaled(self, size: tuple[int, int]) -> tuple[float, float]:
+        """Return the width and height before they are rounded to the stride."""
         if self.fixed is not None:
             return self.fixed, self.fixed
         target = self.target or min(max(min(size), self.minimum), MAX_SHORT_SIDE)
         scale = target / (min(size) if self.short_side else math.sqrt(size[0] * size[1]))
         # No side beyond four times the target: an image of 10 x 10,000 pixels is squeezed.
         width, height = (min(side * scale, 4 * target) for side in size)
-        down, across = self.stride
-        return max(1, round(width / across)) * across, max(1, round(height / down)) * down
+        return width, height
 
     @property
     def max_short_side(self) -> int:

@@ -77,12 +77,13 @@ def build_frozen(config: RunConfig, device: torch.device) -> FrozenBackbone:
     backbone = create_finer_backbone(
         model.backbone,
         model.stride,
+        model.no_dilation,
         pretrained=True,
         weights=model.weights,
         img_size=model.img_size,
     )
     set_preprocessing(config, backbone)
-    frozen = FrozenBackbone(backbone, model.stride)
+    frozen = FrozenBackbone(backbone, model.stride, model.no_dilation)
     frozen.backbone.to(device)
     return frozen
 

@@ -77,6 +77,11 @@ class ModelConfig:
     stride: Literal[1, 2, 4] = flag(
         1, "how many times finer the last map is: the last stages lose their stride", "fit clip"
     )
+    no_dilation: bool = flag(
+        False,
+        "with --stride do not dilate the last stages, as published for localization",
+        "fit",
+    )
     fpn: Literal["P2", "P3", "P4", "P5"] | None = flag(
         None, "pool this level of a feature pyramid, whose maps are 8, 4, 2 or 1 times finer", "fit"
     )

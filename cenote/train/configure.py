@@ -376,7 +376,11 @@ def try_out(config: RunConfig) -> None:
     with torch.random.fork_rng(devices=()):
         if model.stride != 1 or model.fpn is not None:
             backbone = create_finer_backbone(
-                model.backbone, model.stride, img_size=model.img_size, **model.backbone_options
+                model.backbone,
+                model.stride,
+                model.no_dilation,
+                img_size=model.img_size,
+                **model.backbone_options,
             )
             if model.fpn is not None:
                 Pyramid(backbone, model.fpn, dim=1)

@@ -247,6 +247,7 @@ def test_nothing_to_look_at(
         (["--head", "1"], "dinoseg"),
         (["--keys", "map"], "lost"),
         (["--centre"], "tokencut"),
+        (["--pad"], "lost"),
         (["--refine", "--method", "lost"], "object"),
     ],
 )

@@ -17,6 +17,7 @@ from cenote.data import Box, Dataset, Record, pack
 from cenote.data.table import BoxTable
 from cenote.evaluate.discover import centred_boxes, discover, true_boxes
 from cenote.models import replace_pool
+from cenote.predict.discovery.patch_features import PatchFeatureExtractor
 from cenote.predict.input_size import InputSize
 from tests.toy_models import NARROW
 
@@ -218,6 +219,26 @@ def test_a_model_of_one_size_gets_squares(tmp_path: Path) -> None:
     )
     backbone = Backbone(model, "swin", Preprocessing(size=128))
     assert discover(backbone, dataset, ["tokencut"]).images == 2
+
+
+def test_padding_adds_zeros_to_the_right_and_below_and_boxes_end_at_the_image(
+    tmp_path: Path,
+) -> None:
+    """The published LOST: pixels as they are in whole patches; a box is cut off at the image."""
+    size, box = (93, 61), Box(48, 30, 93, 61)  # 12 x 8 patches, the last ones partly outside
+    dataset = photographs(tmp_path, [(size, (box,))])
+    extractor = PatchFeatureExtractor(Colours(), True, False, pad=True)
+    with Image.open(dataset.path(0)) as image:
+        padded = extractor.transform(image)
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255
+    expected = torch.zeros(3, 64, 96)
+    expected[:, :61, :93] = (pixels - 0.5) / 0.5
+    torch.testing.assert_close(padded, expected)
+    seen = []
+    discover(Colours(), dataset, ["lost"], pad=True, on_result=seen.append)
+    (found,) = seen[0].objects["lost"].boxes
+    assert np.abs(found - box[:4]).max() <= 8 and (found[2:] == size).all()
+    assert seen[0].objects["lost"].masks[0].shape == (8, 12)
 
 
 @pytest.mark.parametrize(

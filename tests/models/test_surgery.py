@@ -9,6 +9,7 @@ import pytest
 import timm
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import conv2d
 from torchvision.ops import FeaturePyramidNetwork
 
 from cenote.models import create_model, replace_pool
@@ -50,6 +51,58 @@ def test_every_other_position_of_the_finer_map_is_the_old_map(name: str, gain: i
     assert [-(-n // gain) for n in fine] == list(grid)
     picked = new.unflatten(1, fine)[:, ::gain, ::gain].flatten(1, 2)
     assert_close(picked, old)
+
+
+def block_by_hand(x: Tensor, block: Any, stride: int) -> Tensor:
+    """A basic or bottleneck block from its weights: 3 x 3 convolutions padded by one, never dilated."""
+    way = x
+    convolutions = [(block.conv1, block.bn1), (block.conv2, block.bn2)]
+    strided = 0
+    if hasattr(block, "conv3"):
+        convolutions, strided = [*convolutions, (block.conv3, block.bn3)], 1
+    for i, (layer, norm) in enumerate(convolutions):
+        step = stride if i == strided else 1
+        x = norm(conv2d(x, layer.weight, stride=step, padding=layer.weight.shape[-1] // 2))
+        x = x.relu() if i < len(convolutions) - 1 else x
+    if block.downsample is not None:
+        way = block.downsample[1](conv2d(way, block.downsample[0].weight, stride=stride))
+    return (x + way).relu()
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet26"])
+@pytest.mark.parametrize(("gain", "strides"), [(2, (1, 2, 2, 1)), (4, (1, 2, 1, 1))])
+def test_without_dilation_strides_become_one_and_nothing_else_changes(
+    name: str, gain: int, strides: tuple[int, ...]
+) -> None:
+    """Choe et al.'s ResNetCam; with gradients."""
+    torch.manual_seed(0)
+    # timm starts a block's last norm at zero, which would hide its convolutions.
+    options = STRIDED[name] | {"layers": (1, 1, 2, 2), "zero_init_last": False}
+    model = create_model(name, "gap", 3, stride=gain, no_dilation=True, **options).eval()
+    encoder: Any = model.backbone.model
+    images = IMAGES[:, :, :64, :96]
+    x = encoder.maxpool(encoder.bn1(conv2d(images, encoder.conv1.weight, None, 2, 3)).relu())
+    for i, stride in enumerate(strides, 1):
+        for j, block in enumerate(getattr(encoder, f"layer{i}")):
+            x = block_by_hand(x, block, 1 if j else stride)
+    features = model.features(images)
+    assert features.grid == (2 * gain, 3 * gain)
+    assert_close(features.tokens, x.flatten(2).mT)
+    weights = [encoder.conv1.weight, encoder.layer4[1].conv2.weight]
+    expected = torch.autograd.grad(x.square().sum(), weights)
+    for ours, by_hand in zip(
+        torch.autograd.grad(features.tokens.square().sum(), weights), expected, strict=True
+    ):
+        torch.testing.assert_close(ours, by_hand, rtol=1e-3, atol=1e-3 * float(by_hand.abs().max()))
+    dilated = create_model(name, "gap", 3, stride=gain, **options).eval()
+    dilated.load_state_dict(model.state_dict())
+    assert not torch.allclose(dilated.features(images).tokens, features.tokens, atol=1e-2)
+    assert model.config["no_dilation"] is True
+
+
+def test_without_dilation_even_kernels_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"'convnext_atto'.*--no-dilation"):
+        create_model("convnext_atto", "gap", 3, stride=4, no_dilation=True)
 
 
 def test_stride_removal_of_other_families() -> None:
@@ -198,7 +251,7 @@ def test_impossible_last_blocks_are_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "pool", "options"),
     [
-        ("resnet18", "gap", {"stride": 2} | NARROW),
+        ("resnet18", "gap", {"stride": 2, "no_dilation": True} | NARROW),
         ("resnet18", "simpool", {"stride": 4, "fpn": "P2", "fpn_dim": 24} | NARROW),
         ("convnext_atto", "gap", {"fpn": "P4", "fpn_dim": 24} | SHALLOW),
         ("lite0", "gem", {"fpn": "P3", "fpn_dim": 24}),

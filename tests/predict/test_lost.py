@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cenote.predict.discovery.lost import lost
+from cenote.predict.discovery.base import PatchFeatures
+from cenote.predict.discovery.lost import _discover, lost
 from tests.evaluate.scenes import box_of, flood, scene
 
 
@@ -84,3 +85,18 @@ def test_wrong_features_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=values):
         lost(features, grid)
+
+
+def test_features_without_negative_values_are_normalised_together() -> None:
+    """main_lost.py: one LayerNorm over the patches and channels of a ResNet's or VGG's map."""
+    grid, differing = (10, 12), 0
+    for seed in range(10):
+        keys = (torch.randn(120, 64, generator=torch.Generator().manual_seed(seed)) + 0.3).relu()
+        (found,) = _discover(PatchFeatures(0, (12, 10), grid, keys, None))
+        published = lost(torch.nn.LayerNorm(keys.shape)(keys).detach(), grid)
+        assert np.array_equal(found.mask, published.mask) and found.seed == published.seed
+        differing += lost(keys - keys.mean(0), grid).box != published.box
+        signed = keys - 0.1
+        (found,) = _discover(PatchFeatures(0, (12, 10), grid, signed, None))
+        assert np.array_equal(found.mask, lost(signed, grid).mask)
+    assert differing > 0  # from what subtracting the mean of each channel gives

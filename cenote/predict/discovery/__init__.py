@@ -129,14 +129,18 @@ def _objects_of_patches(
 
 
 def _in_pixels(objects: Sequence[PatchObject], patches: PatchFeatures) -> DiscoveredObjects:
-    """Scale boxes in cells of their masks to pixels: a mask covers the whole image."""
+    """Scale boxes in cells of their masks to pixels, and cut off what is in the padding."""
     boxes, masks = list[Array](), list[Array]()
-    width, height = patches.size
+    width, height = patches.extent
+    shares = np.divide(patches.size, patches.extent)  # of the grid that is image, not padding
     for item in objects:
         if item.box is not None:
             rows, columns = item.mask.shape
-            boxes.append(np.array(item.box) * ([width / columns, height / rows] * 2))
-            masks.append(item.mask)
+            box = np.array(item.box) * ([width / columns, height / rows] * 2)
+            boxes.append(np.minimum(box, [*patches.size, *patches.size]))
+            x = ((np.arange(columns) + 0.5) * shares[0]).astype(int)
+            y = ((np.arange(rows) + 0.5) * shares[1]).astype(int)
+            masks.append(item.mask[y[:, None], x])
     return DiscoveredObjects(np.array(boxes, np.float64).reshape(-1, 4), masks)
 
 

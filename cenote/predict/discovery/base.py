@@ -24,6 +24,7 @@ class PatchFeatures(NamedTuple):
     grid: Grid
     keys: Tensor | None  # (N, D)
     attention: Tensor | None  # (H, W), non-negative
+    extent: tuple[float, float] = (0, 0)  # (w, h) of the grid in pixels of the image
 
 
 class PatchObject(NamedTuple):
@@ -74,6 +75,14 @@ def component(mask: Array, seed: int) -> Array:
     labels, _ = ndimage.label(mask)
     label = labels.flat[seed]
     return np.asarray((labels == label) & (label > 0))
+
+
+def centred_keys(patches: PatchFeatures) -> Tensor:
+    """Return the keys; those without negative values, which are all similar, minus their mean."""
+    assert patches.keys is not None
+    if bool((patches.keys >= 0).all()):
+        return patches.keys - patches.keys.mean(0)
+    return patches.keys
 
 
 def patch_array(features: Any, grid: Grid) -> Array:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from torch.nn import functional as F
 
 from .base import Grid, PatchFeatures, PatchObject, component, patch_array, patch_object, register
 
 
 @register("lost", "LOST", uses="keys")
 def _discover(patches: PatchFeatures) -> list[PatchObject]:
-    return [lost(patches.keys, patches.grid)]
+    keys = patches.keys
+    assert keys is not None
+    # As published for ResNet and VGG, whose features are behind a ReLU and thus all similar.
+    if bool((keys >= 0).all()):
+        keys = F.layer_norm(keys, keys.shape)  # over all patches and channels
+    return [lost(keys, patches.grid)]
 
 
 def lost(features: Any, grid: Grid, k: int = 100) -> PatchObject:

@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 
 from ...metrics.arrays import Array
-from .base import Grid, PatchFeatures, PatchObject, component, patch_array, patch_object, register
+from .base import (
+    Grid,
+    PatchFeatures,
+    PatchObject,
+    centred_keys,
+    component,
+    patch_array,
+    patch_object,
+    register,
+)
 from .token_cut import first_largest, graph, second_vector
 
 MIN_AREA = 0.01  # share of the image, for a further object
@@ -16,7 +25,7 @@ MAX_IOU = 0.5  # of a further object with the one before: above it the cut is a 
 
 @register("maskcut", "MaskCut", uses="keys")
 def _discover(patches: PatchFeatures) -> list[PatchObject]:
-    return mask_cut(patches.keys, patches.grid)
+    return mask_cut(centred_keys(patches), patches.grid)
 
 
 def mask_cut(features: Any, grid: Grid, objects: int = 3, tau: float = 0.15) -> list[PatchObject]:

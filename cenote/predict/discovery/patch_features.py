@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ...backbones import Preprocessing
 from ...data import Dataset
@@ -27,18 +28,33 @@ MAX_SIZE = 4096  # pixels
 
 @dataclass(frozen=True)
 class PatchTransform:
-    """Resize a whole image for keys and attention."""
+    """Resize a whole image for keys and attention: to whole patches, or padded to them.
+
+    The padding of the published LOST: zeros, the mean colour, to the right and below.
+    """
 
     preprocessing: Preprocessing
     input_size: InputSize
+    pad: bool = False
 
     @property
     def min_side(self) -> int | None:
         return self.preprocessing.min_side(self.input_size.max_short_side)
 
     def __call__(self, image: Image.Image) -> Tensor:
-        width, height = self.input_size(full_size(image))
-        return self.preprocessing.whole((height, width))(image)
+        width, height = self.resized(full_size(image))
+        pixels = self.preprocessing.whole((height, width))(image)
+        if not self.pad:
+            return pixels
+        down, across = self.input_size.stride
+        return F.pad(pixels, (0, -width % across, 0, -height % down))
+
+    def resized(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the width and height of an image of this size before padding."""
+        if not self.pad:
+            return self.input_size(size)
+        width, height = self.input_size.scaled(size)
+        return max(1, round(width)), max(1, round(height))
 
 
 class PatchFeatureExtractor:
@@ -46,8 +62,7 @@ class PatchFeatureExtractor:
 
     `size` is that of the short side. `source` is where keys come from (`last_keys`); `head` is one
     of several maps, None their mean. `centre` subtracts the mean over an image's patches from its
-    keys; always done for features without negative values, such as behind a ReLU, which are all
-    similar.
+    keys. `pad` pads images to whole patches, as the published LOST does, instead of resizing them.
     """
 
     def __init__(
@@ -59,6 +74,7 @@ class PatchFeatureExtractor:
         source: str = "auto",
         head: int | None = None,
         centre: bool = False,
+        pad: bool = False,
     ) -> None:
         self.model, self.source, self.head, self.centre = model.eval(), source, head, centre
         self.needs_keys, self.needs_attention = keys, attention
@@ -71,20 +87,28 @@ class PatchFeatureExtractor:
                 f"size, of the short side, must be from {stride[0]} (one patch) to {MAX_SIZE}"
                 f" pixels, got {size}"
             )
-        self.input_size = InputSize(stride, size, short_side=True, minimum=self.preprocessing.size)
+        minimum = 1 if pad else self.preprocessing.size
+        input_size = InputSize(stride, size, short_side=True, minimum=minimum)
         if keys or attention:
-            self.input_size, _ = supported_size(backbone, self.input_size, self.extract)
+            input_size, _ = supported_size(backbone, input_size, self.extract)
+        pad = pad and input_size.fixed is None
+        self.transform = PatchTransform(self.preprocessing, input_size, pad)
 
     def __call__(
         self, dataset: Dataset, workers: int = 0
     ) -> Iterator[PatchFeatures | UnreadableImage]:
-        transform = WithSize(PatchTransform(self.preprocessing, self.input_size))
-        for batch in load(dataset, transform, batch=1, workers=workers):
+        for batch in load(dataset, WithSize(self.transform), batch=1, workers=workers):
             yield from batch.bad
             for position in batch.indices.tolist():
                 pixels, ((width, height),) = batch.images
+                size = (int(width), int(height))
+                resized = self.transform.resized(size)
                 features = self.extract(pixels.to(device_of(self.model)))
-                yield features._replace(position=position, size=(int(width), int(height)))
+                extent = (
+                    size[0] * pixels.shape[-1] / resized[0],
+                    size[1] * pixels.shape[-2] / resized[1],
+                )
+                yield features._replace(position=position, size=size, extent=extent)
 
     @torch.inference_mode()
     def extract(self, pixels: Tensor) -> PatchFeatures:
@@ -94,7 +118,7 @@ class PatchFeatureExtractor:
         if self.needs_keys:
             values, grid, self.key_source = last_keys(self.model, pixels, self.source)
             keys = values[0].float().cpu()
-            if self.centre or bool((keys >= 0).all()):
+            if self.centre:
                 keys = keys - keys.mean(0)
         if self.needs_attention:
             attention = self._attention(pixels).float().cpu()

@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 
 from ...metrics.arrays import Array
-from .base import Grid, PatchFeatures, PatchObject, component, patch_array, patch_object, register
+from .base import (
+    Grid,
+    PatchFeatures,
+    PatchObject,
+    centred_keys,
+    component,
+    patch_array,
+    patch_object,
+    register,
+)
 
 EPS = 1e-5  # weight of an edge between dissimilar patches
 TIE = 1e-6  # relative difference below which values of an eigenvector are equal
@@ -17,7 +26,7 @@ SPARSE = 0.1  # share of similar pairs below which the graph is stored as a spar
 
 @register("tokencut", "TokenCut", uses="keys")
 def _discover(patches: PatchFeatures) -> list[PatchObject]:
-    return [token_cut(patches.keys, patches.grid)]
+    return [token_cut(centred_keys(patches), patches.grid)]
 
 
 def token_cut(features: Any, grid: Grid, tau: float = 0.2) -> PatchObject:

@@ -157,7 +157,11 @@ def _candidates(
 ) -> list[Candidate]:
     model = network.model
     backbone = create_finer_backbone(
-        model.backbone, model.stride, img_size=model.img_size, **model.backbone_options
+        model.backbone,
+        model.stride,
+        model.no_dilation,
+        img_size=model.img_size,
+        **model.backbone_options,
     )
     candidates = create_candidates(config.kind, backbone, config.pools, config.gammas)
     if config.kind == "pools":
