@@ -52,8 +52,9 @@ def run(
             run was trained on, or all.
         batch: images per batch.
         seed: seed of backgrounds and corruptions.
-        map: kind of map for localize; auto is the pool's own map, CLS attention or the class
-            activation map; object is what the images have in common, the same for every class.
+        map: kind of map for localize; auto is what a tournament chose, or else the pool's own map,
+            CLS attention or the class activation map; object is what the images have in common,
+            the same for every class.
         without_match: treatment of retrieve's queries that have nothing to find.
         json: print JSON.
     """

@@ -134,7 +134,7 @@ class PooledModel(SavedModel):
             kinds.append("cls")
         if self.head is not None:
             kinds.append("gradcam")
-        return kinds
+        return sorted(kinds, key=lambda kind: kind != self.map_kind)
 
     def map_side(self, kind: str) -> int:
         """The side of images for a kind of map: `map_size` for the first of `map_kinds`."""

@@ -31,7 +31,8 @@ from .head import PoolAndHead
 Arguments = dict[str, Any]  # of `create`, by name
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-OPTIONAL = {"map_size", "multi_label", "sha256", "versions"}
+OPTIONAL = {"map_kind", "map_size", "multi_label", "sha256", "versions"}
+MAP_KINDS = ("pool", "cam", "cls")  # that may be the first of a saved model's
 KEYS = {"format", "model", "class_names", "preprocessing"} | OPTIONAL
 PENDING = re.compile(r"\.(cenote-[0-9a-f]{32}|model\.[0-9a-f]{64}\.safetensors)")
 
@@ -57,6 +58,7 @@ class SavedModel(
     backbone: Backbone
     class_names: list[str] | None
     multi_label: bool = False  # whether an image may have several classes
+    map_kind: str | None = None  # the first of its maps; None: as the pool has it
     map_size: int | None = None  # side of images for the first of its maps; None: as in training
     config: Arguments  # the arguments of `create` that make this model again
 
@@ -113,7 +115,7 @@ class SavedModel(
         _fill(model, state, folder / WEIGHTS)
         model.class_names = config["class_names"]
         model.multi_label = config.get("multi_label", False)
-        model.map_size = config.get("map_size")
+        model.map_kind, model.map_size = config.get("map_kind"), config.get("map_size")
         model.backbone.preprocessing = Preprocessing(**config["preprocessing"])
         return model.eval()
 
@@ -164,6 +166,8 @@ def save_model(model: SavedModel, folder: str | Path) -> None:
     }
     if model.multi_label:
         config["multi_label"] = True
+    if model.map_kind is not None:
+        config["map_kind"] = model.map_kind
     if model.map_size is not None:
         config["map_size"] = model.map_size
     folder = Path(folder)
@@ -236,6 +240,8 @@ def _config_problems(config: Any) -> Iterator[str]:
         yield f"sha256 is 64 hexadecimal digits, got {digest!r:.80}"
     if type(config.get("multi_label", False)) is not bool:
         yield f"multi_label is true or false, got {config['multi_label']!r:.80}"
+    if config.get("map_kind", "pool") not in MAP_KINDS:
+        yield f"map_kind is one of {', '.join(MAP_KINDS)}, got {config['map_kind']!r:.80}"
     if not _is_side(config.get("map_size", 1)):
         yield f"map_size is a number of pixels, got {config['map_size']!r:.80}"
     values = config["preprocessing"]

@@ -296,16 +296,17 @@ def explanations(report: TournamentReport) -> list[str]:
             "but an exponent could be trained, at its first value."
         )
     if report.box_images:
-        sizes = "twice the training size for attention, the training size for a CAM"
+        choice = "The pool's own map at twice the training size, or else a CAM at the training size"
         if report.map_images:
-            sizes = (
-                "the training size or twice that, whichever is better on "
-                f"{report.map_images} {'validation' if report.judged == 'test' else 'of these'} images"
+            choice = (
+                "The map and the size of the images, that of training or twice that, are those "
+                f"with the best boxes on {report.map_images} "
+                f"{'validation' if report.judged == 'test' else 'of these'} images"
             )
         notes.append(
-            f"boxes: MaxBoxAccV2 on {report.box_images} uncropped images, of the pool's own map, "
-            "else of the class activation map (CAM) of the true class, or of the CLS attention, at "
-            f"the best threshold for these images. map: also the size of the images, {sizes}. "
+            f"boxes: MaxBoxAccV2 on {report.box_images} uncropped images, at the best threshold "
+            "for these images. map: the pool's own, the class activation map (CAM) of the true "
+            f"class, or the CLS attention. {choice}. "
             f"A fixed box in the middle has {report.centred_box:.1f}."
         )
     papers = {

@@ -92,9 +92,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> tuple[Pat
 def test_every_stage_is_announced_with_its_command(finished: tuple[Path, str, str]) -> None:
     folder, progress, _ = finished
     lines = progress.splitlines()
-    assert lines[0].startswith("1/9 world: ") and not lines[1].startswith(" ")  # it was done
+    assert lines[0].startswith("1/8 world: ") and not lines[1].startswith(" ")  # it was done
     for number, stage in enumerate(STAGES[1:], 2):
-        place = lines.index(f"{number}/9 {stage.name}: {stage.description}")
+        place = lines.index(f"{number}/8 {stage.name}: {stage.description}")
         assert lines[place + 1].startswith(f"    cenote {stage.name} ") and re.search(
             r"\d:\d\d$", lines[place + 2]
         )
@@ -156,7 +156,7 @@ def test_a_finished_demo_has_nothing_to_do(finished: tuple[Path, str, str]) -> N
     before = {path: path.stat().st_mtime_ns for path in (folder / "logs").iterdir()}
     again = subprocess.run(demo(folder), capture_output=True, encoding="utf-8", timeout=400)
     assert again.returncode == 0 and again.stdout == printed
-    assert len(again.stderr.splitlines()) == 9  # one line for each stage
+    assert len(again.stderr.splitlines()) == 8  # one line for each stage
     assert before == {path: path.stat().st_mtime_ns for path in (folder / "logs").iterdir()}
 
 

@@ -66,17 +66,23 @@ def test_comes_back_the_same(make: Callable[[], PooledModel], tmp_path: Path) ->
             torch.testing.assert_close(back(images()), model(images()))
 
 
-def test_the_size_of_images_for_maps(tmp_path: Path) -> None:
+def test_the_first_map_and_its_size(tmp_path: Path) -> None:
     model = narrow_resnet()
+    assert model.map_kinds()[:2] == ["pool", "cam"]
     model.map_size = 448
     model.save(tmp_path)
     back = cenote.load(tmp_path)
     assert back.map_side("auto") == back.map_side("pool") == 448
     assert back.map_side("cam") == back.backbone.preprocessing.size  # another map than the first
+    model.map_kind = "cam"
+    model.save(tmp_path)
+    back = cenote.load(tmp_path)
+    assert back.map_kinds()[:2] == ["cam", "pool"] and back.map_side("cam") == 448
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"map_size": -1}))
-    with pytest.raises(ValueError, match=r"map_size.*-1"):
-        cenote.load(tmp_path)
+    for wrong in ({"map_size": -1}, {"map_kind": "x"}):
+        (tmp_path / "config.json").write_text(json.dumps(config | wrong))
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            cenote.load(tmp_path)
 
 
 def test_a_vit_with_cls_and_one_without(tmp_path: Path) -> None:

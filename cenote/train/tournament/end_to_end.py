@@ -121,6 +121,7 @@ def run_end_to_end(
                 calls = partial(_calls, runs, batch)
                 add_speed(report.ranked, folder / SPEED, len(batch), calls)
                 model = load(runs[report.recommended]).to(device)
+                model.map_kind = results[report.recommended].map
                 model.map_size = results[report.recommended].map_size
                 save_model(model, folder)
                 store_object_map(model, splits.train, folder, network.train.readers)
@@ -222,7 +223,7 @@ class NetworkTrainer:
             gathered(None)  # wait until the model is saved
             model = load(run).to(self.device).eval()
             outcomes = self._outcomes(model)
-            score, shown = self.images.score(partial(self._maps, model, _map_kind(model)))
+            score, shown = self.images.score(_map_kinds(model), partial(self._maps, model))
             result = SeedResult(
                 epoch=report.epoch,
                 val=report.val["accuracy"],
@@ -244,12 +245,8 @@ class NetworkTrainer:
         right = predictions.vectors.argmax(1) == predictions.labels(test)
         return right.double().numpy()
 
-    def _maps(
-        self, model: PooledModel, kind: str | None, split: str, size: int
-    ) -> tuple[str, Tensor] | None:
+    def _maps(self, model: PooledModel, kind: str, split: str, size: int) -> Tensor:
         """Return maps of the images for their true classes, as `MapSource`."""
-        if kind is None:
-            return None
         dataset, train = self.images.dataset(split), self.network.train
         predictor = MapPredictor.create(model, kind, size, min(train.batch, 32), train.readers)
         maps: dict[int, Tensor] = {}
@@ -257,7 +254,7 @@ class NetworkTrainer:
             maps |= dict(zip(batch.positions, batch.maps, strict=True))
         for share in gathered(maps):
             maps |= share
-        return kind, torch.stack([maps[i] for i in range(len(dataset))])
+        return torch.stack([maps[i] for i in range(len(dataset))])
 
 
 def _calls(runs: Mapping[str, Path], images: Tensor) -> Calls:
@@ -272,10 +269,11 @@ def _calls(runs: Mapping[str, Path], images: Tensor) -> Calls:
     return calls
 
 
-def _map_kind(model: PooledModel) -> str | None:
-    """Return the kind of map that is evaluated; None if the model has none."""
+def _map_kinds(model: PooledModel) -> list[str]:
+    """Return the kinds of maps that are evaluated, the most telling first."""
+    kinds = []
     for kind in model.map_kinds():
         if kind in MAP_NAMES:
             with suppress(ValueError):  # an encoder whose attention cannot be read
-                return MapPredictor.create(model, kind).kind
-    return None
+                kinds.append(MapPredictor.create(model, kind).kind)
+    return kinds

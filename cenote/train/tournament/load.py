@@ -44,6 +44,7 @@ def load_candidates(folder: Path) -> dict[str, PooledModel]:
             head = load_head(passes, by_name[name], frozen)
             models[name] = frozen.create_model(head, class_names).eval()
             models[name].multi_label = saved is not None and saved.multi_label
+            models[name].map_kind = finished[name].map
             models[name].map_size = finished[name].map_size
     return models
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -27,17 +28,16 @@ from ...report.tournament import CandidateMaps
 from ..extraction import extract
 
 BATCH = 64
-VAL_IMAGES = 100  # at most, to choose the size of images on
-# Maps (n, H, W) for the true classes of a split ("test", "val" or "photos") at a size, and their
-# kind: pool, cam or cls; None if the model has none.
-MapSource = Callable[[str, int], tuple[str, Tensor] | None]
+VAL_IMAGES = 100  # at most, to choose kind and size of the maps on
+# Maps (n, H, W) of a kind for the true classes of a split ("test", "val" or "photos") at a size.
+MapSource = Callable[[str, str, int], Tensor]
 logger = logging.getLogger(__name__)
 
 
 class MapScore(NamedTuple):
-    """How well boxes of a candidate's maps fit, at the size of images that is chosen for it."""
+    """How well boxes of a candidate's maps fit, of the kind and size that are chosen for it."""
 
-    map: str | None = None  # the kind of map
+    map: str | None = None  # the kind of map: pool, cam or cls
     map_size: int | None = None
     boxes: float | None = None  # MaxBoxAccV2 in percent
     threshold: float | None = None  # the best one at IoU 0.5
@@ -96,7 +96,7 @@ class BoxedImages:
 
 @dataclass(frozen=True)
 class MapImages:
-    """Uncropped images on which maps are evaluated and shown, and on which their size is chosen."""
+    """Uncropped images on which maps are chosen, evaluated and shown."""
 
     test: BoxedImages
     val: BoxedImages
@@ -116,37 +116,35 @@ class MapImages:
     def dataset(self, split: str) -> Dataset:
         return self.photos if split == "photos" else getattr(self, split).dataset
 
-    def score(self, maps_of: MapSource) -> tuple[MapScore, CandidateMaps | None]:
-        """Choose the size of images; return the score of the boxes, and maps of the photographs."""
-        if not len(self.photos):
+    def score(
+        self, kinds: Sequence[str], maps_of: MapSource
+    ) -> tuple[MapScore, CandidateMaps | None]:
+        """Choose a kind and a size; return the score of the boxes, and maps of the photographs."""
+        if not kinds or not len(self.photos):
             return MapScore(), None
-        size = self._choose_size(maps_of)
-        photos = maps_of("photos", size)
-        if photos is None:
-            return MapScore(), None
-        kind, shown = photos[0], (photos[0], photos[1].numpy())
-        maps = maps_of("test", size) if len(self.test) else None
-        if maps is None:
+        kind, size = self._choose(kinds, maps_of)
+        shown = (kind, maps_of(kind, "photos", size).numpy())
+        if not len(self.test):
             return MapScore(kind, size), shown
-        shares, threshold = self.test.evaluate(maps[1], self.sizes[0])
+        shares, threshold = self.test.evaluate(maps_of(kind, "test", size), self.sizes[0])
         return MapScore(kind, size, 100 * float(shares.mean()), threshold, shares), shown
 
-    def _choose_size(self, maps_of: MapSource) -> int:
-        """Return the size whose boxes are best on validation; without boxes, it depends on the map.
+    def _choose(self, kinds: Sequence[str], maps_of: MapSource) -> tuple[str, int]:
+        """Return the kind and size whose boxes are best on validation, the first of equal ones.
 
-        Attention is sharper with more positions, a class activation map fits the training size.
+        Without boxes it is the first kind: attention is sharper with more positions, a class
+        activation map fits the training size.
         """
-        photos = maps_of("photos", self.sizes[0])
-        if photos is None or len(self.sizes) == 1:
-            return self.sizes[0]
         if not len(self.val):
-            return self.sizes[photos[0] != "cam"]
-        scores = {}
-        for size in self.sizes:
-            maps = maps_of("val", size)
-            assert maps is not None
-            scores[size] = self.val.evaluate(maps[1], self.sizes[0])[0].mean()
-        return max(scores, key=lambda size: (scores[size], -size))
+            return kinds[0], self.sizes[0 if kinds[0] == "cam" else -1]
+        choices = list(product(kinds, self.sizes))
+        if len(choices) == 1:
+            return choices[0]
+        scores = [
+            self.val.evaluate(maps_of(kind, "val", size), self.sizes[0])[0].mean()
+            for kind, size in choices
+        ]
+        return choices[int(np.argmax(scores))]
 
 
 @torch.inference_mode()
@@ -188,41 +186,45 @@ class UncroppedFeatures:
             workers=self.workers,
         )
 
+    def kinds(self, head: PooledHead) -> list[str]:
+        """Return the kinds of maps of a candidate, the most telling first."""
+        if head.pool is None:
+            try:
+                self._cls_attention("photos", self.images.sizes[0])
+            except ValueError:  # an encoder whose attention cannot be read
+                return []
+            return ["cls"]
+        has_cam = not why_no_cam(head)
+        if self.multi_label and has_cam:
+            return ["cam"]  # each class has its map
+        return ["pool"] * (not head.pool.no_attention) + ["cam"] * has_cam
+
     @torch.inference_mode()
-    def maps(self, head: PooledHead, split: str, size: int) -> tuple[str, Tensor] | None:
-        """Return the kind and the maps (n, H, W) for the true classes, as `MapSource`.
+    def maps(self, head: PooledHead, kind: str, split: str, size: int) -> Tensor:
+        """Return the maps (n, H, W) for the true classes, as `MapSource`.
 
         Several maps are averaged; if each belongs to a vector, the deciding vector's map is used.
         """
-        if head.pool is None:
+        if kind == "cls":
             return self._cls_attention(split, size)
-        kind = "cam" if head.pool.no_attention else "pool"
-        if self.multi_label and not why_no_cam(head):
-            kind = "cam"  # each class has its map
         maps, cached = [], self.cached[split, size]
         for start in range(0, len(cached), BATCH):
             positions = list(range(start, min(start + BATCH, len(cached))))
             features = cached.features(positions).to(self.device)
             labels = cached.labels[positions].to(self.device)
-            try:
-                batch = map_of_features(head, features, labels, kind)
-            except ValueError:  # the head does not fit the unpooled tokens
-                return None
-            maps.append(batch.float().cpu())
-        return kind, torch.cat(maps)
+            maps.append(map_of_features(head, features, labels, kind).float().cpu())
+        return torch.cat(maps)
 
-    def _cls_attention(self, split: str, size: int) -> tuple[str, Tensor] | None:
+    @torch.inference_mode()
+    def _cls_attention(self, split: str, size: int) -> Tensor:
         """Return the attention of the CLS token, computed once: no seed changes it."""
         if (split, size) not in self._cls_maps:
             model = self.frozen.create_model(self.frozen.create_head("cls", 2))
             preprocessing = replace(self.frozen.backbone.preprocessing, size=size)
             images = load(self.images.dataset(split), preprocessing.whole(), 32, self.workers)
-            try:
-                maps = [model.attend(b.images.to(self.device), "cls").mean(1) for b in images]
-            except ValueError:  # an encoder whose attention cannot be read
-                return None
+            maps = [model.attend(b.images.to(self.device), "cls").mean(1) for b in images]
             self._cls_maps[split, size] = torch.cat(maps).float().cpu()
-        return "cls", self._cls_maps[split, size]
+        return self._cls_maps[split, size]
 
 
 def example_photos(dataset: Dataset, count: int = 6) -> Dataset:

@@ -154,6 +154,7 @@ def run_tournament(
                 head = load_head(passes, by_name[report.recommended], frozen)
                 model = frozen.create_model(head.to(device), classes)
                 model.multi_label = data.multi_label
+                model.map_kind = results[report.recommended].map
                 model.map_size = results[report.recommended].map_size
                 save_model(model, folder)
                 store_object_map(model, splits.train, folder, settings.readers)

@@ -222,7 +222,8 @@ class CandidateTrainer:
         if self.uncropped is None or rank() > 0:
             return maps
         for name, head in heads.items():
-            score, shown = self.uncropped.images.score(partial(self.uncropped.maps, head))
+            maps_of = partial(self.uncropped.maps, head)
+            score, shown = self.uncropped.images.score(self.uncropped.kinds(head), maps_of)
             results[name] = replace(results[name], **score._asdict())
             if shown is not None and self.save_heads:
                 maps[name] = shown
