@@ -31,8 +31,9 @@ def generic_loss(
     """Return the mean over anchors for cosines (A, N) and labels (A, N) in [0, 1].
 
     `mask` (A, N) says which are compared. An anchor without examples has the loss 0. In the forms
-    with -log an anchor without a positive does not count; with proxies as anchors each term is a
-    mean over the anchors that have it, as Proxy Anchor published.
+    with -log an anchor without a positive does not count. With proxies as anchors the positive
+    term is a mean over the proxies that have a positive, the negative term over all proxies, as
+    Proxy Anchor published.
     """
     if isinstance(form, str):
         form = form_named(form)
@@ -47,7 +48,7 @@ def mean_loss(
     """Return the same for all settings of a form."""
     terms = generic_terms(similarity, label, form, settings, mask)
     if form.anchor == "proxy":
-        return _mean(terms.pos, terms.has_pos) + _mean(terms.neg, terms.has_neg)
+        return _mean(terms.pos, terms.has_pos) + _mean(terms.neg, torch.ones_like(terms.has_neg))
     each = per_anchor(terms, form, settings)
     return _mean(each, _counts(terms, form))
 

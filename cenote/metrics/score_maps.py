@@ -75,10 +75,18 @@ def quantise(score_map: Array) -> Array:
 def resize_mask(mask: Any, size: tuple[int, int] | int = 224) -> Array:
     """(h, w) -> (H, W) as OpenCV's INTER_NEAREST: row floor(y h / H), no half pixels."""
     array = numpy_array(mask)
-    height, width = _height_width(size)
-    rows = np.minimum(np.arange(height) * array.shape[0] // height, array.shape[0] - 1)
-    columns = np.minimum(np.arange(width) * array.shape[1] // width, array.shape[1] - 1)
+    rows, columns = map(_nearest, array.shape, _height_width(size))
     return array[rows[:, None], columns]
+
+
+def _nearest(old: int, new: int) -> Array:
+    """Return the position (new,) among `old` that each of `new` takes.
+
+    With OpenCV's rounding: the product with the reciprocal is less than a whole number at some
+    positions, where y h / H is whole.
+    """
+    step = 1 / (new / old)
+    return np.minimum(np.floor(np.arange(new) * step).astype(np.int64), old - 1)
 
 
 def bin_edges(bin_width: float) -> Array:

@@ -173,6 +173,8 @@ class DinoHead(nn.Module):
         for layer in self.mlp:
             if isinstance(layer, nn.Linear):
                 nn.init.trunc_normal_(layer.weight, std=0.02)
+                # Random biases would exceed what a narrow layer makes of its input.
+                nn.init.zeros_(layer.bias)
         self.last_layer = weight_norm(nn.Linear(bottleneck, out, bias=False))
         length = self.last_layer.parametrizations.weight.original0
         nn.init.ones_(length)

@@ -168,13 +168,13 @@ def attribute_modification(
     queries, values = list[EvaluationQuery](), dict[str, Codes]()
     for name in attributes or names:
         column = dataset.attribute(name)
-        codes, texts = column.codes.astype(np.int64), _texts(column.names, words, {})
+        codes = column.codes.astype(np.int64)
         values[name] = codes[database]
         if has_queries:
-            queries += _listed_queries(name, dataset, labels, column.names, texts)
+            queries += _listed_queries(name, dataset, labels, column.names, words)
         else:
             rows = _rows_by_class_and_value(labels[database], codes[database])
-            value_texts = [texts[value] for value in column.names]
+            value_texts = list(_texts(column.names, words, {}).values())
             queries += _attribute_queries(name, query_positions, labels, codes, rows, value_texts)
     return _make_task(
         "attribute modification", "standard", dataset, database, queries, labels, values
@@ -221,17 +221,21 @@ def _attribute_queries(
 
 
 def _listed_queries(
-    name: str, dataset: Dataset, labels: Codes, values: list[str], texts: Mapping[str, str]
+    name: str,
+    dataset: Dataset,
+    labels: Codes,
+    values: list[str],
+    words: Mapping[str, str] | None,
 ) -> Iterator[EvaluationQuery]:
+    code_of = {value: code for code, value in enumerate(values)}
     shared = dict[tuple[int, ...], Codes]()  # thousands of queries have the same targets
     for query in dataset.queries:
         if query.group == name and query.text is not None:
             targets = query.truth["targets"]
             relevant = shared.setdefault(targets, np.array(targets, np.int64))
-            if query.image in targets:
-                relevant = relevant[relevant != query.image]
-            label, value = int(labels[query.image]), values.index(query.text)
-            text = texts[query.text]
+            # A value that later rows replaced for all its images has no code: the query finds nothing.
+            label, value = int(labels[query.image]), code_of.get(query.text, -2)
+            (text,) = _texts([query.text], words, {}).values()
             yield EvaluationQuery(query.image, text, relevant, name, name, label, value)
 
 

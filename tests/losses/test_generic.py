@@ -230,6 +230,15 @@ def test_proxy_anchor_averages_positives_over_the_classes_that_are_there() -> No
     assert generic_loss(s, y, "proxy-anchor").item() == pytest.approx(sum(pos) / 2 + sum(neg) / 4)
 
 
+def test_proxy_anchor_averages_negatives_over_all_proxies() -> None:
+    """Also over that of the only class of a batch, which has no negative."""
+    s = torch.tensor([[0.5, 0.1], [0.2, 0.4], [0.3, -0.3]], dtype=torch.float64)
+    y = torch.tensor([[1.0, 1], [0, 0], [0, 0]], dtype=torch.float64)
+    pos = math.log(1 + sum(math.exp(-32 * (v - 0.1)) for v in s[0].tolist())) / 32
+    neg = [math.log(1 + sum(math.exp(32 * (v + 0.1)) for v in row)) / 32 for row in s[1:].tolist()]
+    assert generic_loss(s, y, "proxy-anchor").item() == pytest.approx(pos + sum(neg) / 3)
+
+
 def test_wrong_names_options_and_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"'multi-similarty'.*'multi-similarity'"):
         create_metric_loss("multi-similarty", 3, 4)

@@ -99,7 +99,8 @@ def test_soft_triple() -> None:
 def test_proxy_anchor_is_theirs_over_its_scale() -> None:
     """D's row has the factors 1/β and 1/γ of multi-similarity, theirs has none."""
     ours, theirs, z = pair("proxy-anchor", pml.ProxyAnchorLoss(CLASSES, DIM, margin=0.1, alpha=32))
-    equal(ours(z, LABELS), theirs(z, LABELS) / 32, z, ours, theirs)
+    for labels in (LABELS, torch.full_like(LABELS, 2)):
+        equal(ours(z, labels), theirs(z, labels) / 32, z, ours, theirs)
 
 
 def test_contrastive_is_theirs_summed_over_pairs_by_the_number_of_anchors() -> None:

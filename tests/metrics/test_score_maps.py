@@ -2,6 +2,8 @@
 peer.
 """
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -78,10 +80,20 @@ def test_half_precision_and_whole_numbers() -> None:
     assert prepare_maps(np.arange(16).reshape(4, 4), 8).max() == 1
 
 
-@pytest.mark.parametrize("size", [(5, 7), (224, 224), (333, 500), (97, 61), (1, 3)])
+@pytest.mark.parametrize("size", [(5, 7), (224, 224), (333, 500), (97, 61), (1, 3), (36, 72)])
 def test_masks_by_nearest_neighbour_as_opencv(size: tuple[int, int]) -> None:
     cv2 = pytest.importorskip("cv2", reason="opencv-python-headless is not installed")
     mask = np.random.default_rng(0).integers(0, 255, size).astype(np.uint8)
     for height, width in ((224, 224), (31, 47)):
         expected = cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST)
         np.testing.assert_array_equal(resize_mask(mask, (height, width)), expected)
+
+
+def test_masks_round_as_opencv_does() -> None:
+    """y times the reciprocal of H / h, in double precision, is less than a whole y h / H."""
+    exact = [y * 36 // 224 for y in range(224)]
+    slow = [min(math.floor(y * (1 / (224 / 36))), 35) for y in range(224)]
+    assert slow != exact
+    mask = np.arange(36)[:, None].repeat(2, 1)
+    assert resize_mask(mask, (224, 2))[:, 0].tolist() == slow
+    assert resize_mask(mask.T, (2, 224))[1].tolist() == slow

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck
 
 from cenote.models import Head
+from cenote.models.head import DinoHead
 
 B, K, D, C = 5, 3, 8, 4
 
@@ -130,3 +131,17 @@ def test_wrong_shapes_are_refused(k: int, shape: tuple[int, ...]) -> None:
 def test_wrong_options_are_refused(options: dict[str, object], values: str) -> None:
     with pytest.raises(ValueError, match=values):
         Head(D, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sizes", [(64, 512, 64), (192, 512, 256)])
+def test_dinos_head_tells_images_apart_before_training(sizes: tuple[int, int, int]) -> None:
+    """Biases start at zero, as published; random ones make all vectors of a narrow head alike."""
+    torch.manual_seed(0)
+    dim, hidden, bottleneck = sizes
+    head = DinoHead(dim, 1000, hidden, bottleneck)
+    linears = [layer for layer in head.mlp if isinstance(layer, nn.Linear)]
+    assert len(linears) == 3 and not any(layer.bias.any() for layer in linears)
+    assert all(abs(layer.weight.std().item() / 0.02 - 1) < 0.05 for layer in linears)
+    x = torch.nn.functional.layer_norm(torch.randn(100, dim), (dim,))
+    z = torch.nn.functional.normalize(head.mlp(x), dim=-1)
+    assert (z @ z.T).mean() < 0.2

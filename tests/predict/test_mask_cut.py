@@ -9,7 +9,7 @@ from tests.evaluate.scenes import EQUAL, box_of, farthest, flood, is_stable, sce
 
 
 def slow(f: np.ndarray, grid: tuple[int, int], objects: int, tau: float) -> list[np.ndarray]:
-    f, masks = f.copy(), []
+    f, masks, last_cut = f.copy(), [], np.zeros(grid, bool)
     for _ in range(objects):
         norms = np.sqrt((f**2).sum(1, keepdims=True))
         unit = np.where(norms > 0, f / np.where(norms > 0, norms, 1), 0)
@@ -25,9 +25,10 @@ def slow(f: np.ndarray, grid: tuple[int, int], objects: int, tau: float) -> list
         near_top = np.flatnonzero(y >= y.max() - EQUAL * np.abs(y).max())  # twins
         mask = flood(side, int(near_top[0]))
         if masks:
-            overlap = (mask & masks[-1]).sum() / (mask | masks[-1]).sum()
+            overlap = (mask & last_cut).sum() / (mask | last_cut).sum()
             if overlap > 0.5 or mask.sum() / mask.size <= 0.01:
                 break
+        last_cut = mask
         for before in masks:
             mask = mask & ~before
         if not mask.any():
@@ -48,6 +49,14 @@ def test_equal_to_dense_cuts(grid: tuple[int, int], noise: float, seed: int) -> 
     for ours, theirs in zip(found, masks, strict=True):
         assert np.array_equal(ours.mask, theirs) and ours.box == box_of(theirs)
     assert sum(one.mask.astype(int) for one in found).max() == 1, "no patch belongs to two objects"
+
+
+def test_a_cut_is_compared_with_the_cut_before_it() -> None:
+    """Not with the object of that cut, which has lost the patches of earlier objects."""
+    f = scene(18, (7, 7), dim=16, noise=1.2)
+    masks = slow(f, (7, 7), 3, 0.15)
+    assert [int(mask.sum()) for mask in masks] == [8, 8]
+    assert [one.mask.tolist() for one in mask_cut(f, (7, 7))] == [mask.tolist() for mask in masks]
 
 
 def test_two_objects_on_one_ground() -> None:

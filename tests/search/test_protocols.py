@@ -178,6 +178,47 @@ def test_patterncom_merges_classes_and_averages_attributes(tmp_path: Path) -> No
     assert table["columns"] == {"existence": 50.0, "shape": 100.0} and table["average"] == 75
 
 
+def test_patterncom_lists_an_image_twice_and_asks_by_plain_classes(tmp_path: Path) -> None:
+    """The last row of an image is its value. Colours are asked by the class of the file, contexts by
+    the merged class; both kinds of bridge are relevant.
+    """
+    rows = [
+        ("bridge001.jpg", "grey"),
+        ("bridge002.jpg", "red"),
+        ("overpass001.jpg", "red"),
+        ("overpass002.jpg", "blue"),
+        ("bridge001.jpg", "blue"),
+        ("overpass003.jpg", "white"),
+        ("overpass003.jpg", "red"),
+    ]
+    for name, _ in rows:
+        path = tmp_path / "images" / name[:-7] / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(path)
+    (tmp_path / "PatternCom").mkdir()
+    for table in ("color", "context", "density", "existence", "quantity", "shape"):
+        lines = [f"{name},{table},{value}\n" for name, value in rows]
+        text = "".join(lines if table in ("color", "context") else [])
+        (tmp_path / "PatternCom" / f"{table}.csv").write_text(text)
+    data = open_dataset(f"patterncom:{tmp_path}")
+    names = [Path(record.image).name for record in data]
+    expected = []
+    for table in ("color", "context"):
+        for image, own in rows:
+            for value in ("grey", "red", "blue", "white"):
+                kin = [v for n, v in rows if table == "context" or n[:-7] == image[:-7]]
+                if value != own and value in kin:
+                    found = [n for n in names if [v for m, v in rows if m == n][-1] == value]
+                    expected.append((table, image, value, found))
+    queries = attribute_modification(data).queries
+    asked = [
+        (q.column, names[q.image], q.text, [names[row] for row in sorted(q.relevant)])
+        for q in queries
+    ]
+    assert sorted(asked) == sorted(expected)
+    assert any(text == "grey" and not relevant for *_, text, relevant in asked)
+
+
 def test_places_are_those_of_a_stable_sort() -> None:
     draw = np.random.default_rng(0)
     for _ in range(20):

@@ -17,13 +17,21 @@ from .registry import benchmark
 ATTRIBUTES = ("color", "context", "density", "existence", "quantity", "shape")
 TABLES = {name: f"PatternCom/{name}.csv" for name in ATTRIBUTES}
 IMAGES = "images/airplane/airplane001.jpg, ..."
-# Classes that the protocol merges.
+# Classes that the protocol merges: always for the relevant images, and for the values to ask for
+# only where the attribute is that of MERGED_TO_ASK.
 MERGED = {
     **dict.fromkeys(("denseresidential", "sparseresidential"), "residential"),
     **dict.fromkeys(("closedroad", "intersection"), "road"),
     **dict.fromkeys(("bridge", "overpass"), "roadpass"),
     **dict.fromkeys(("ferryterminal", "harbor"), "pier"),
     **dict.fromkeys(("parkingspace", "parkinglot"), "parking"),
+}
+MERGED_TO_ASK = {
+    "residential": "density",
+    "road": "shape",
+    "roadpass": "context",
+    "pier": "existence",
+    "parking": "existence",
 }
 
 
@@ -82,18 +90,32 @@ def _rows(path: Path) -> Iterator[tuple[str, str]]:
 def _queries(
     attribute: str, rows: list[tuple[str, str]], positions: Mapping[str, int]
 ) -> Iterator[RetrievalQuery]:
-    """Yield, for every listed image, a query for every other value that its class has."""
-    targets: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    """Yield, for every listed image, a query for every other value that its class has.
+
+    An image that is listed twice asks twice, and has the value of its last row.
+    """
+    targets: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for image, value in dict(rows).items():
+        targets[_merged_class(image), value].append(positions[image])
+    values: defaultdict[str, dict[str, None]] = defaultdict(dict)  # in order, each once
     for image, value in rows:
-        targets[_class(image)][value].append(positions[image])
+        values[_asking_class(image, attribute)][value] = None
     for image, image_value in rows:
-        for value, images in targets[_class(image)].items():
+        for value in values[_asking_class(image, attribute)]:
             if value != image_value:
-                truth = {"targets": tuple(images)}
+                truth = {"targets": tuple(targets[_merged_class(image), value])}
                 yield RetrievalQuery(positions[image], truth, value, group=attribute)
 
 
 def _class(image: str) -> str:
-    """Return the file name up to the first digit, merged."""
-    name = re.split(r"\d", image, maxsplit=1)[0]
-    return MERGED.get(name, name)
+    """Return the file name up to the first digit."""
+    return re.split(r"\d", image, maxsplit=1)[0]
+
+
+def _merged_class(image: str) -> str:
+    return MERGED.get(_class(image), _class(image))
+
+
+def _asking_class(image: str, attribute: str) -> str:
+    merged = _merged_class(image)
+    return merged if MERGED_TO_ASK.get(merged) == attribute else _class(image)

@@ -101,7 +101,13 @@ def _smooth(x: Bytes, sigma: float) -> Floats:
 def motion_blur(x: Bytes, severity: int, rng: Rng) -> Array:
     """Blur along a line within 45 degrees of the horizontal."""
     radius, sigma = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))[severity - 1]
-    return np.rint(blur_along_line(x.astype(np.float32), radius, sigma, rng.uniform(-45, 45)))
+    return as_written(blur_along_line(x.astype(np.float32), radius, sigma, rng.uniform(-45, 45)))
+
+
+def as_written(levels: Floats) -> Floats:
+    """Round to 16 bits, then truncate to 8 bits, as ImageMagick 6 Q16 writes its results."""
+    written: Floats = np.floor(levels + np.float32(0.5 / 257))
+    return written
 
 
 def blur_along_line(x: Floats, radius: int, sigma: float, angle: float) -> Floats:

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from .blur import blur_along_line, zoom
+from .blur import as_written, blur_along_line, zoom
 from .registry import Array, Bytes, Rng, corruption
 
 GREY = np.array([0.299, 0.587, 0.114], np.float32)
@@ -43,7 +43,8 @@ def snow(x: Bytes, severity: int, rng: Rng) -> Array:
     flakes = zoom(noise, size)[0]
     flakes = np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)
     flakes = np.floor(255 * flakes).astype(np.float32)
-    layer = np.rint(blur_along_line(flakes, radius, sigma, rng.uniform(-135, -45)))[..., None]
+    streaks = blur_along_line(flakes, radius, sigma, rng.uniform(-135, -45))
+    layer = as_written(streaks)[..., None]
     pixels = x.astype(np.float32)
     pale = np.maximum(pixels, 1.5 * (pixels @ GREY)[..., None] + 127.5)
     mixed: Array = np.float32(weight) * pixels + np.float32(1 - weight) * pale

@@ -20,7 +20,7 @@ from .base import (
 from .token_cut import first_largest, graph, second_vector
 
 MIN_AREA = 0.01  # share of the image, for a further object
-MAX_IOU = 0.5  # of a further object with the one before: above it the cut is a repetition
+MAX_IOU = 0.5  # of a cut with the one before: above it the cut is a repetition
 
 
 @register("maskcut", "MaskCut", uses="keys")
@@ -38,12 +38,13 @@ def mask_cut(features: Any, grid: Grid, objects: int = 3, tau: float = 0.15) -> 
     """
     f = patch_array(features, grid).copy()
     covered = np.zeros(grid, bool)
+    last_cut = covered
     results: list[PatchObject] = []
     for _ in range(objects):
         mask, seed = _cut(graph(f, tau), grid)
-        if results and (_iou(mask, results[-1].mask) > MAX_IOU or mask.mean() <= MIN_AREA):
+        if results and (_iou(mask, last_cut) > MAX_IOU or mask.mean() <= MIN_AREA):
             break
-        mask &= ~covered
+        last_cut, mask = mask, mask & ~covered
         if not mask.any():
             break
         results.append(patch_object(mask, seed))
