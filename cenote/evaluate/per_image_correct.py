@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -166,23 +166,3 @@ def best_of_all(model: PooledModel, indices: Tensor) -> Classifier:
 def best_of_known(indices: Tensor, known: Tensor) -> Classifier:
     """Return the model's best class among `known`, classes of the data set."""
     return lambda logits: known[logits[:, indices[known]].argmax(1)]
-
-
-def among_own_classes(
-    model: PooledModel, dataset: Dataset, loading: Loading = Loading()
-) -> dict[str, Any]:
-    """Compute the accuracy in percent if only the data set's classes can be predicted.
-
-    So a model of ImageNet's 1000 classes is evaluated on the 200 of ImageNet-A or ImageNet-R.
-    """
-    known = known_images(model, dataset, own_classes=True)
-    result = check_images(model, known.images, known.classifier, loading)
-    if not result.readable():
-        raise ValueError(f"no image of {dataset.name} could be read: {result.bad[0]}")
-    return {
-        "accuracy": result.accuracy(),
-        "classes": len(known.classes),
-        "images": result.readable(),
-        "left_out": known.left_out,
-        "unreadable": result.bad,
-    }

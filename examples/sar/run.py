@@ -158,7 +158,7 @@ def evaluate(experiment: Experiment, folder: Path, seed: int) -> dict[str, float
     chosen = localize(model, test, parts.val, resamples=0, cases=0).chosen
     return {
         "score": score,
-        "jaccard": jaccard(model, test, size=model.backbone.preprocessing.size)["jaccard"],
+        "jaccard": jaccard(model, test, size=model.backbone.preprocessing.size).jaccard,
         "entropy": entropy_of_maps(model, test),
         "boxes": chosen["max_box_acc_v2"]["score"],
         "centred": chosen["centred_box"]["score"],

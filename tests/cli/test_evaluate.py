@@ -512,3 +512,16 @@ def test_a_run_of_metric_learning_is_evaluated_on_held_out_classes(
     assert (
         f"{queries} queries" in text and f", {classes} " in text
     )  # all classes if the data is not that of the run
+
+
+def test_own_classes_and_attention_jaccard(
+    run: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(run, data, "--on", "imagenet-a,jaccard", "-o", tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    found = results(tmp_path / "out")
+    assert found["imagenet-a"]["images"] == found["jaccard"]["images"] == 3
+    assert found["imagenet-a"]["classes"] == 3
+    assert 0 <= found["jaccard"]["jaccard_compat"] <= found["jaccard"]["jaccard"] <= 100
+    assert f"top-1 {found['imagenet-a']['accuracy']:.2f} of 3 classes" in printed
+    assert f"attention Jaccard {found['jaccard']['jaccard']:.2f}" in printed

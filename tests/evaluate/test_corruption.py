@@ -14,7 +14,8 @@ from cenote.data import Record, open_dataset, pack
 from cenote.data.corruptions import CORRUPTIONS, corrupt
 from cenote.data.samplers import mix_seed
 from cenote.evaluate.corruption import corrupt_for, corruption
-from cenote.evaluate.per_image_correct import among_own_classes, best_of_known
+from cenote.evaluate.imagenet_a import among_own_classes
+from cenote.evaluate.per_image_correct import best_of_known
 from cenote.metrics.robustness import corruption_error
 from cenote.predict.embedding import Loading
 from cenote.predict.progress_file import FinishedPasses
@@ -193,11 +194,8 @@ def test_imagenet_a_is_asked_for_its_own_classes(tmp_path: Path) -> None:
     dataset = open_dataset(f"imagenet-a:{tmp_path}")
     model: Any = Thousand(force=9.0)  # would always say class 0, which is none of the three
     report = among_own_classes(model, dataset)
-    assert (
-        report["accuracy"] == pytest.approx(100 * 5 / 6)
-        and report["classes"] == 3
-        and report["images"] == 6
-    )
+    assert report.accuracy == pytest.approx(100 * 5 / 6)
+    assert (report.classes, report.images) == (3, 6)
     logits, own = (
         torch.randn(40, 10, generator=torch.Generator().manual_seed(1)),
         torch.tensor([3, 9, 4]),
