@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 LEVELS = {
     "cli": 8,
     "web": 7,
+    "reproduce": 7,
     "train": 6,
     "search": 6,
     "evaluate": 5,  # above report: a protocol draws its own figures

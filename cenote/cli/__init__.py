@@ -29,6 +29,7 @@ COMMANDS = {
     "tournament": "Compare every pool on one backbone and your images.",
     "sweep": "Train with random settings, choose the best on validation, test it once.",
     "recipes": "List the papers' settings by name, or show one recipe with its command.",
+    "reproduce": "Make a table of the papers on your images, beside the paper's numbers.",
     "evaluate": "Evaluate a saved model: classes, boxes, objects, backgrounds, corruptions.",
     "localize": "Predict boxes and masks of photographs; no boxes and no training are needed.",
     "discover": "Find objects in your photographs without any labels.",

@@ -1,4 +1,4 @@
-"""Atomic writes: a file never has its final name before it is complete."""
+"""Atomic writes, where a file has its final name only when it is complete, and locks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 
 @contextmanager
@@ -26,3 +28,17 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with write_atomically(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def try_lock(path: Path) -> BaseFileLock | None:
+    """Return the held lock of a file; None if another process holds it.
+
+    The operating system releases the lock when the process ends, however it ends.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return None
+    return lock

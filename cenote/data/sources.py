@@ -31,8 +31,8 @@ def open_dataset(data: str | Path, split: str | None = None) -> Dataset:
 
     A folder (class folders, or one with annotations.csv, VOC's Annotations/, COCO's annotations/),
     a list (.csv, .tsv, .txt, .jsonl, .json), `NAME:FOLDER` for a published data set
-    (`cub:birds/CUB_200_2011`), `hf:NAME` for a Hugging Face data set, or `world/small` and the
-    other synthetic worlds.
+    (`cub:birds/CUB_200_2011`), `collage:DATA` for collages of the images of any of these, `hf:NAME`
+    for a Hugging Face data set, or `world/small` and the other synthetic worlds.
     """
     dataset = _open(str(data))
     if split is not None:
@@ -55,6 +55,10 @@ def _open(data: str) -> Dataset:
         from .huggingface import read_huggingface
 
         return read_huggingface(argument)
+    if name == "collage" and argument:
+        from .collages import make_collages
+
+        return make_collages(_open(argument))
     if _has_name(data):
         from .benchmarks import find_benchmark
 

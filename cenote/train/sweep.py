@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import NamedTuple, get_type_hints
 
 import numpy as np
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import BaseFileLock, FileLock
 
 from ..data import Dataset
-from ..data.files import write_atomically, write_text
+from ..data.files import try_lock, write_atomically, write_text
 from ..data.samplers import mix_seed
 from ..data.splits import Splits, split
 from ..models import load, save_model
@@ -187,12 +187,8 @@ class Search:
     def take(self, trials: int) -> tuple[Trial, BaseFileLock] | None:
         """Return the first of `trials` that is neither finished nor in work, with its lock held."""
         for number in range(trials):
-            folder = self.folder_of(number)
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(folder / ".lock")
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
+            lock = try_lock(self.folder_of(number) / ".lock")
+            if lock is None:
                 continue
             trial = self.read(number)
             if trial.state == "in work":

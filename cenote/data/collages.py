@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from cenote.data import BadImage, Box, Dataset, Record, pack
+from .dataset import Dataset, pack
+from .images import BadImage
+from .record import Box, Record
 
 SPLITS = ("train", "val", "test")  # two, one and two fifths of the classes
 NUISANCE_EVERY = 5  # one class of five is a nuisance class

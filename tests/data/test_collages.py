@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from cenote.data import BadImage, Dataset, Record, pack
-from examples.metric.collages import SPLITS, assign_roles, make_collages
+from cenote.data.collages import SPLITS, assign_roles, make_collages
 
 EACH, SIDE = 4, 8
 

@@ -1,0 +1,124 @@
+"""`cenote reproduce`: list the papers' tables and figures, show one, or make one."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from cenote.reproduce import Item
+
+Name = Annotated[
+    str, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="(default: all)")
+]
+
+SHOWN = 6  # commands
+
+
+def run(
+    name: Name = "",
+    data: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="[INPUT=]DATA...", help_behavior_hint="")
+    ] = (),
+    out: Annotated[
+        Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help_behavior_hint="")
+    ] = None,
+    scale: Literal["tiny", "small", "paper"] = "small",
+    seeds: int = 3,
+    only: str = "*",
+    yes: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+) -> None:
+    """List the tables and figures of the five papers; show one, or make it on your images.
+
+    Without -o it prints what the table shows, its commands and the paper's numbers. With -o it runs
+    the commands of all cells and writes table.md and table.json: our numbers beside the paper's,
+    and for each claim whether it holds, ties or does not hold (a paired t-test over the seeds). The
+    same command again resumes, and may run in several processes at once: they share FOLDER/runs.
+
+    Args:
+        name: a table or a figure, such as simpool/table-10.
+        data: the data set that {data} stands for, as for cenote fit, and other inputs by name,
+            such as openimages=FOLDER; cells without their input are not measured.
+        out: folder of the table.
+        scale: tiny checks that everything runs, small is for two cores, paper is as published.
+        seeds: repetitions of each cell, for the deviations.
+        only: pattern of the cells to run, ROW | COLUMN, such as "GAP*".
+        yes: start at the scale of the paper, without which its cost is printed only.
+    """
+    from cenote.reproduce import find_item, make_cells, run_cells, write_table
+
+    if not name:
+        print(_listing())
+        return
+    item = find_item(name)
+    if out is None:
+        print(_describe(item, scale))
+        return
+    if not item.commands:
+        raise ValueError(f"{name} is not made of cells: cenote reproduce {name} shows its commands")
+    inputs = dict(_named_input(item, text) for text in data)
+    cells = make_cells(item, scale, inputs, seeds, out)
+    if not cells:
+        needed = ", ".join(f"{key} ({what})" for key, what in item.inputs.items())
+        raise ValueError(f"{name} needs --data: {needed}")
+    if scale == "paper":
+        from cenote.reproduce.cost import describe, estimate, measure_speed
+
+        jobs = {job.folder: job for cell in cells for job in cell.jobs.values()}
+        missing = [job for job in jobs.values() if not job.done]
+        print(describe(estimate(missing, len(item.rows)), measure_speed()))
+        if not yes:
+            print("Add --yes to start.")
+            return
+    selected = [cell for cell in cells if fnmatch(f"{cell.row} | {cell.column}", only)]
+    for _ in run_cells(selected):
+        write_table(item, scale, cells, out)
+    print(write_table(item, scale, cells, out))
+    print(f"\n{out}: table.md, table.json")
+
+
+def _named_input(item: Item, text: str) -> tuple[str, str]:
+    """Read INPUT=DATA, or DATA for the input `data`."""
+    key, equals, value = text.partition("=")
+    if equals and key in item.inputs:
+        return key, value
+    return "data", text
+
+
+def _listing() -> str:
+    from cenote.report.table import align_columns
+    from cenote.reproduce.papers import list_items
+
+    rows = [("name", "cells", "what it shows")]
+    for item in list_items():
+        cells = "-"
+        if item.commands:
+            cells = f"{len(item.rows)} x {len(item.columns)}"
+        rows += [(name, cells, item.shows) for name in item.names]
+    return align_columns(rows, words=(0, 2))
+
+
+def _describe(item: Item, scale: str) -> str:
+    """Return what an item shows, its commands and the paper's table."""
+    from cenote.report.table import align_columns
+    from cenote.reproduce import load_paper, make_cells
+    from cenote.reproduce.result import table_rows
+
+    lines = [f"{load_paper(item.paper).title}, {item.title}: {item.shows}"]
+    if item.here:
+        lines += ["", item.here]
+    if item.commands:
+        inputs = {key: key.upper() for key in item.inputs}
+        cells = make_cells(item, scale, inputs, 1, Path("OUT"))
+        jobs = {job.folder: job for cell in cells for job in cell.jobs.values()}
+        lines += ["", align_columns(table_rows(item, {}))]
+        lines += ["", *(f"claim: {claim.says}" for claim in item.claims)]
+        lines += ["", *(f"{key.upper()}: {what}" for key, what in item.inputs.items())]
+        lines += ["", f"commands of a seed at the scale {scale}:"]
+        lines += [f"  {job.line}" for job in list(jobs.values())[:SHOWN]]
+        lines += [f"  and {len(jobs) - SHOWN} more"] * (len(jobs) > SHOWN)
+        lines += ["", f"all of them: {item.command()}"]
+    return "\n".join(lines)

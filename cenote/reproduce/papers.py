@@ -1,0 +1,153 @@
+"""The papers' tables and figures, read from tables/PAPER.yaml: what each shows and its commands.
+
+A table that commands can make declares rows and columns. A cell of it is a list of command lines,
+`commands`, each with a name. Placeholders: {row} and {column} are replaced by their arguments,
+{scale} by those of the scale, {title} by the name of the row, {seed} by the seed, {data} and other
+inputs by what the user gives, and the name of an earlier command by the folder that it wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import field
+from functools import cache
+from importlib.resources import files
+
+import yaml
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+
+from ..options import suggest
+from ..report.table import markdown_table
+
+PAPERS = ("simpool", "dissertation", "gsp", "sar", "beyond-gap")
+STRICT = ConfigDict(extra="forbid")
+PLACEHOLDER = re.compile(r"\{([\w-]+)\}")
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Column:
+    """A column: `data` is the input for {data}; `score` replaces the table's."""
+
+    arguments: str = ""  # for {column}
+    scales: dict[str, str] = field(default_factory=dict)  # for {scale}, after the table's
+    data: str = "data"
+    score: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Claim:
+    """The mean of the cells `higher` is above that of `lower`: patterns, ROW or ROW | COLUMN."""
+
+    says: str
+    higher: str
+    lower: str
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Item:
+    """A table or figure, or several that one command makes ("figure-1, figure-c2")."""
+
+    paper: str
+    name: str
+    shows: str
+    here: str = ""  # Markdown: commands, or why there is none
+    result: str = "not measured"  # Markdown: where the documents have a result
+    same_as: str = ""  # PAPER/NAME of an equal item
+    inputs: dict[str, str] = field(default_factory=dict)  # what the user gives, with a description
+    commands: dict[str, str] = field(default_factory=dict)
+    scales: dict[str, str] = field(default_factory=dict)  # arguments by scale: tiny, small, paper
+    metric: str = ""  # what the cells contain
+    score: str = ""  # COMMAND/KEY/...: where results.json of a command has the number
+    rows: dict[str, str] = field(default_factory=dict)  # arguments for {row}
+    columns: dict[str, Column] = field(default_factory=dict)
+    values: dict[str, list[float | None]] = field(default_factory=dict)  # the paper's, by row
+    claims: list[Claim] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return self.name.replace("-", " ").title()
+
+    @property
+    def names(self) -> list[str]:
+        return [f"{self.paper}/{name}" for name in self.name.split(", ")]
+
+    def value(self, row: str, column: str) -> float | None:
+        """Return the paper's number."""
+        if row not in self.values:
+            return None
+        return self.values[row][list(self.columns).index(column)]
+
+    def arguments(self, row: str, column: str, scale: str) -> dict[str, str]:
+        """Return what {row}, {column} and {scale} stand for."""
+        at = self.columns[column]
+        scaled = f"{self.scales[scale]} {at.scales.get(scale, '')}"
+        return {"row": self.rows[row], "column": at.arguments, "scale": scaled}
+
+    def command(self) -> str:
+        """Return the command line that makes the table, with placeholders for the inputs."""
+        inputs = [f"{name}={name.upper()}" for name in self.inputs]
+        if inputs[:1] == ["data=DATA"]:
+            inputs[0] = "DATA"
+        return f"cenote reproduce {self.names[0]} --data {' '.join(inputs)} -o OUT"
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Paper:
+    name: str
+    title: str
+    about: str  # Markdown
+    items: dict[str, Item]  # by name
+
+
+@cache
+def load_paper(name: str) -> Paper:
+    """Read the declarations of a paper."""
+    text = files(__package__).joinpath("tables", f"{name}.yaml").read_text(encoding="utf-8")
+    content = yaml.safe_load(text)
+    items = {
+        key: Item(**{"paper": name, "name": key, **values})
+        for key, values in content.pop("items").items()
+    }
+    return Paper(name=name, items=items, **content)
+
+
+def list_items() -> list[Item]:
+    return [item for paper in PAPERS for item in load_paper(paper).items.values()]
+
+
+def find_item(name: str) -> Item:
+    """Return an item by one of its names, such as "simpool/table-10"; an equal one's if named."""
+    by_name = {known: item for item in list_items() for known in item.names}
+    if name not in by_name:
+        hint = suggest(name, by_name)
+        raise ValueError(f"no table or figure '{name}'{hint} (cenote reproduce lists them)")
+    return by_name[by_name[name].same_as or name]
+
+
+def papers_page() -> str:
+    """Return docs/papers.md after its introduction: a section for each paper."""
+    sections = []
+    for name in PAPERS:
+        paper = load_paper(name)
+        rows = [[i.title, i.shows, _here(i), _result(i)] for i in paper.items.values()]
+        header = ("In the paper", "What it shows", "Here", "Its result")
+        table = markdown_table(header, rows, words=range(4))
+        sections.append(f"## {paper.title}\n\n{paper.about.strip()}\n\n{table}\n")
+    return "\n".join(sections)
+
+
+def _here(item: Item) -> str:
+    if item.same_as:
+        same = find_item(item.same_as)
+        title = f"{load_paper(same.paper).title}'s {item.same_as.split('/')[1]}"
+        return f"{title.replace('-', ' ')}: `cenote reproduce {item.same_as}`"
+    if not item.commands:
+        return item.here
+    return ". ".join(filter(None, [f"`{item.command()}`", item.here]))
+
+
+def _result(item: Item) -> str:
+    if item.same_as:
+        return find_item(item.same_as).result
+    return item.result

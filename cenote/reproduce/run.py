@@ -1,0 +1,167 @@
+"""Run the cells of a table: each command once, in a folder that any number of processes share.
+
+The folder of a command is named after its words. A command that has ended has results.json; one
+that was interrupted is resumed. Cells and tables with the same command share its result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..data.files import try_lock
+from .papers import PLACEHOLDER, Item
+
+logger = logging.getLogger(__name__)
+RESUMABLE = ("fit", "metric", "dino", "moco", "tournament")
+OPTION = re.compile(r"--[a-z]")
+RESULTS, CHECKPOINT = "results.json", "checkpoint.pt"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command line without `cenote` and -o, and the folder that it writes."""
+
+    words: tuple[str, ...]
+    folder: Path
+
+    @property
+    def done(self) -> bool:
+        return (self.folder / RESULTS).exists()
+
+    @property
+    def log(self) -> Path:
+        return self.folder.with_suffix(".log")
+
+    @property
+    def line(self) -> str:
+        return shlex.join(["cenote", *self.words, "-o", str(self.folder)])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of a table for one seed: its commands by name, and where the number is."""
+
+    row: str
+    column: str
+    seed: int
+    jobs: dict[str, Job]
+    score: str
+
+    def number(self) -> float | None:
+        """Return the number in results.json; None if it is not there yet."""
+        command, *keys = self.score.split("/")
+        path = self.jobs[command].folder / RESULTS
+        if not path.exists():
+            return None
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for key in keys:
+            content = _look_up(content, key)
+        if content is None:
+            return None
+        return float(content)
+
+
+def _look_up(content: Any, key: str) -> Any:
+    """Return content[key], or the element of a list with this name."""
+    if isinstance(content, list):
+        content = {element["name"]: element for element in content}
+    return (content or {}).get(key)
+
+
+def make_cells(
+    item: Item, scale: str, inputs: Mapping[str, str], seeds: int, out: Path
+) -> list[Cell]:
+    """Return the cells whose inputs are given, the first seed of all before the second."""
+    cells = []
+    for seed, row, column in itertools.product(range(seeds), item.rows, item.columns):
+        data = item.columns[column].data
+        values = {**inputs, "data": inputs.get(data, ""), "title": row, "seed": str(seed)}
+        lines = [_fill(line, item.arguments(row, column, scale)) for line in item.commands.values()]
+        needed = {data, *PLACEHOLDER.findall(" ".join(lines))} & set(item.inputs)
+        if needed <= set(inputs):
+            jobs = _make_jobs(dict(zip(item.commands, lines, strict=True)), values, out)
+            score = item.columns[column].score or item.score
+            cells.append(Cell(row, column, seed, jobs, _fill(score, values)))
+    return cells
+
+
+def _make_jobs(lines: Mapping[str, str], values: dict[str, str], out: Path) -> dict[str, Job]:
+    """Return the commands of a cell; each may use the folders of those before it."""
+    jobs: dict[str, Job] = {}
+    for name, line in lines.items():
+        words = _last_of_each(shlex.split(line))
+        # Moving OUT must not change the name.
+        names = values | {step: job.folder.name for step, job in jobs.items()}
+        digest = hashlib.sha1("\n".join(_fill(word, names) for word in words).encode()).hexdigest()
+        folders = values | {step: str(job.folder) for step, job in jobs.items()}
+        folder = out / "runs" / f"{words[0]}-{digest[:10]}"
+        jobs[name] = Job(tuple(_fill(word, folders) for word in words), folder)
+    return jobs
+
+
+def _last_of_each(words: Sequence[str]) -> list[str]:
+    """Drop each option that a later one of the same name replaces."""
+    parts: dict[str, list[str]] = {"": []}
+    name = ""
+    for word in words:
+        if OPTION.match(word):
+            name = word
+            parts[name] = []
+        parts[name].append(word)
+    return list(itertools.chain.from_iterable(parts.values()))
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    """Replace the placeholders that have a value."""
+    return PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
+
+
+def run_in_process(job: Job) -> int:
+    """Run a command in another process, with its output in the log; return its exit code."""
+    words = [sys.executable, "-m", "cenote", *job.words, "-o", str(job.folder)]
+    if job.folder.exists() and job.words[0] in RESUMABLE:
+        words.append("--resume")
+    with open(job.log, "ab") as log:
+        return subprocess.run(words, stdout=log, stderr=subprocess.STDOUT).returncode
+
+
+def run_cells(cells: Sequence[Cell], run: Callable[[Job], int] = run_in_process) -> Iterator[Job]:
+    """Run the missing commands; yield each that has ended. A failure is reported and skipped."""
+    jobs = {job.folder: job for cell in cells for job in cell.jobs.values()}
+    skipped = set[Path]()
+    for number, job in enumerate(jobs.values(), 1):
+        needs = {path for path in jobs if str(path) in job.words}
+        if job.done or needs & skipped:
+            continue
+        lock = try_lock(job.folder.with_suffix(".lock"))
+        if lock is None:
+            logger.info("%d of %d runs in another process", number, len(jobs))
+            skipped.add(job.folder)
+            continue
+        try:
+            if job.done:
+                continue
+            logger.info("%d of %d: %s", number, len(jobs), job.line)
+            if code := run(job):
+                logger.error("exit code %d: %s", code, _last_line(job.log))
+                skipped.add(job.folder)
+        finally:
+            lock.release()
+        (job.folder / CHECKPOINT).unlink(missing_ok=True)
+        yield job
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "no output")

@@ -1,0 +1,63 @@
+"""The declared tables are complete and consistent, and their command lines are accepted."""
+
+import pytest
+
+from cenote.options import suggest
+from cenote.reproduce import PAPERS, find_item, load_paper, make_cells
+from cenote.reproduce.papers import PLACEHOLDER, Item, list_items
+from cenote.reproduce.result import _matching
+from tests.docs.running import parse_ours
+
+MADE = [pytest.param(item, id=item.names[0]) for item in list_items() if item.commands]
+
+
+def test_every_name_is_declared_once() -> None:
+    names = [name for item in list_items() for name in item.names]
+    assert len(set(names)) == len(names)
+    assert [load_paper(name).name for name in PAPERS] == list(PAPERS)
+
+
+@pytest.mark.parametrize("item", [i for i in list_items() if i.same_as], ids=lambda i: i.name)
+def test_an_equal_item_exists(item: Item) -> None:
+    assert find_item(item.names[0]).names[0] == item.same_as or item.same_as in (
+        find_item(item.same_as).names
+    )
+
+
+@pytest.mark.parametrize("item", MADE)
+def test_a_table_is_consistent(item: Item) -> None:
+    assert set(item.scales) == {"tiny", "small", "paper"}
+    assert set(item.values) <= set(item.rows)
+    assert all(len(values) == len(item.columns) for values in item.values.values())
+    known = {"row", "column", "scale", "title", "seed", *item.inputs, *item.commands}
+    texts = [*item.commands.values(), *item.rows.values(), *item.scales.values(), item.score]
+    for column in item.columns.values():
+        assert column.data in item.inputs
+        assert (column.score or item.score).split("/")[0] in item.commands
+        texts += [column.arguments, column.score, *column.scales.values()]
+    assert set(PLACEHOLDER.findall(" ".join(texts))) <= known
+    for claim in item.claims:
+        assert _matching(item, claim.higher) and _matching(item, claim.lower), claim.says
+
+
+@pytest.mark.parametrize("item", MADE)
+@pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
+def test_the_commands_of_a_table_are_accepted(item: Item, scale: str, tmp_path) -> None:
+    """Of the first row and of the first column."""
+    inputs = {key: "world/tiny" for key in item.inputs}
+    cells = make_cells(item, scale, inputs, 1, tmp_path)
+    first = cells[0]
+    lines = {
+        job.folder: list(job.words)
+        for cell in cells
+        if first.row == cell.row or first.column == cell.column
+        for job in cell.jobs.values()
+    }
+    for folder, words in lines.items():
+        parse_ours([*words, "-o", str(folder)])
+
+
+def test_a_typo_is_answered_with_a_name() -> None:
+    with pytest.raises(ValueError, match="did you mean 'simpool/table-10'"):
+        find_item("simpol/table-10")
+    assert suggest("simpol/table-10", ["simpool/table-10"])

@@ -1,0 +1,151 @@
+"""Cells share commands and folders; verdicts follow a paired t-test."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_1samp
+
+from cenote.cli import main
+from cenote.data.files import try_lock
+from cenote.reproduce import Claim, Item, Job, judge, make_cells, run_cells, write_table
+from cenote.reproduce.result import Scores
+
+ITEM = Item(
+    paper="toy",
+    name="table-1",
+    shows="a toy",
+    inputs={"data": "images", "other": "other images"},
+    commands={"run": "fit {data} {scale} {row} --seed {seed}", "judged": "evaluate {run} {data}"},
+    scales={"tiny": "--epochs 1 --lr 1", "small": "--epochs 2", "paper": ""},
+    metric="accuracy",
+    score="judged/classify/accuracy",
+    rows={"GAP": "--pool gap --lr 2", "SimPool": "--pool simpool"},
+    columns={
+        "test": {},
+        "val": {"score": "run/val/accuracy"},
+        "standing": {"data": "other", "score": "run/standings/{title}/mean"},
+    },
+    values={"GAP": [55.0, None, None], "SimPool": [57.0, None, None]},
+    claims=[{"says": "SimPool is better", "higher": "SimPool | test", "lower": "GAP | test"}],
+)  # type: ignore[arg-type]
+
+
+def pretend(job: Job) -> int:
+    """Write the results of a command instead of running it."""
+    if "--pool" in job.words:
+        score = 10.0 * ("simpool" in job.words) + int(job.words[-1])
+        content = {"val": {"accuracy": score}, "standings": [{"name": "GAP", "mean": score}]}
+    else:
+        assert (Path(job.words[1]) / "results.json").exists()
+        content = {"classify": {"accuracy": float("simpool" in Path(job.words[1]).name)}}
+        run = json.loads((Path(job.words[1]) / "results.json").read_text())
+        content["classify"]["accuracy"] = run["val"]["accuracy"]
+    job.folder.mkdir(parents=True)
+    (job.folder / "results.json").write_text(json.dumps(content))
+    return 0
+
+
+def test_a_cell_has_the_last_of_each_option_and_the_folders_of_earlier_commands(tmp_path) -> None:
+    cells = make_cells(ITEM, "tiny", {"data": "D ata"}, 1, tmp_path)
+    run, judged = cells[0].jobs.values()
+    assert run.words == tuple(
+        ["fit", "D ata", "--epochs", "1", "--lr", "2", "--pool", "gap", "--seed", "0"]
+    )
+    assert judged.words == ("evaluate", str(run.folder), "D ata")
+    assert [cell.column for cell in cells] == ["test", "val"] * 2  # `other` was not given
+    elsewhere = make_cells(ITEM, "tiny", {"data": "D ata"}, 1, tmp_path / "moved")
+    assert elsewhere[0].jobs["judged"].folder.name == judged.folder.name
+
+
+def test_equal_commands_run_once_and_finished_ones_never_again(tmp_path) -> None:
+    cells = make_cells(ITEM, "tiny", {"data": "d", "other": "d"}, 2, tmp_path)
+    assert len(list(run_cells(cells, pretend))) == 8  # two commands, two rows, two seeds
+    assert not list(run_cells(cells, pretend))
+    text = write_table(ITEM, "tiny", cells, tmp_path)
+    assert (
+        "10.5 ± 0.7" in text
+        and "SimPool is better: holds (+10.0 ± 0.0, 2 seeds; paper +2.0)" in text
+    )
+    content = json.loads((tmp_path / "table.json").read_text())
+    assert content["cells"][0]["scores"] == [0.0, 1.0]
+    assert content["cells"][2]["scores"] == [0.0, 1.0]  # by name, from a list
+    assert content["claims"][0]["verdict"] == "holds"
+
+
+def test_what_fails_or_runs_elsewhere_is_skipped_with_what_needs_it(tmp_path, caplog) -> None:
+    cells = make_cells(ITEM, "tiny", {"data": "d"}, 1, tmp_path)
+    lock = try_lock(cells[0].jobs["run"].folder.with_suffix(".lock"))
+    assert lock is not None
+
+    def fail(job: Job) -> int:
+        job.log.write_text("a\nOut of memory\n\n")
+        return 1
+
+    list(run_cells(cells, fail))
+    assert "exit code 1: Out of memory" in caplog.text
+    assert not [job for cell in cells for job in cell.jobs.values() if job.done]
+    lock.release()
+    assert len(list(run_cells(cells, pretend))) == 4
+
+
+@pytest.mark.parametrize("shift", [-3.0, -0.2, 0.2, 3.0])
+def test_a_verdict_is_a_paired_t_test(shift: float) -> None:
+    rng = np.random.default_rng(0)
+    scores: Scores = {
+        ("GAP", "test"): dict(enumerate(rng.normal(50, 1, 4).tolist())),
+        ("SimPool", "test"): dict(enumerate(rng.normal(50 + shift, 1, 4).tolist())),
+    }
+    verdict = judge(ITEM, ITEM.claims[0], scores)
+    pairs = [[scores[row, "test"][seed] for seed in range(4)] for row in ("SimPool", "GAP")]
+    test = ttest_1samp(np.subtract(*pairs), 0)
+    expected = "ties"
+    if test.pvalue < 0.05:
+        expected = "holds" if test.statistic > 0 else "does not hold"
+    assert verdict.verdict == expected
+    assert verdict.difference == pytest.approx(np.mean(np.subtract(*pairs)))
+
+
+def test_one_seed_is_not_a_measurement() -> None:
+    scores: Scores = {("GAP", "test"): {0: 1.0, 1: 2.0}, ("SimPool", "test"): {0: 2.0}}
+    assert judge(ITEM, ITEM.claims[0], scores).verdict == "not measured"
+    everything = Claim(says="all", higher="*", lower="GAP")
+    assert judge(ITEM, everything, scores).verdict == "not measured"
+
+
+def test_the_list_and_a_description(capsys) -> None:
+    assert main(["reproduce"]) == 0
+    assert "simpool/table-10" in capsys.readouterr().out
+    assert main(["reproduce", "simpool/table-10"]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "57.1" in out and "cenote tournament DATA" in out and "claim: SimPool is above GAP" in out
+    )
+
+
+def test_the_scale_of_the_paper_states_its_cost_before_it_starts(
+    tmp_path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr("cenote.reproduce.cost.measure_speed", lambda: 1e12)
+    arguments = ["--data", "imagenet-20pc:FOLDER", "--scale", "paper", "--seeds", "1"]
+    assert main(["reproduce", "simpool/table-10", *arguments, "-o", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    # 31 rows x 100 epochs x 260,000 images x 3 views, at 3 x 1.81e9 multiply-adds
+    assert "31 trainings of 2.42e+03 million images" in out and "about 3,647 hours" in out
+    assert "--yes" in out and not list(tmp_path.iterdir())
+
+
+def test_a_missing_input_is_named(tmp_path, capsys) -> None:
+    assert main(["reproduce", "gsp/table-4", "-o", str(tmp_path)]) == 2
+    assert "needs --data: data (collages" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["beyond-gap/table-1", "gsp/table-4"])
+def test_a_cell_really_runs(name: str, tmp_path, capsys) -> None:
+    arguments = ["--data", "world/tiny", "--scale", "tiny", "--seeds", "1", "--only", "*GAP | C*"]
+    assert main(["reproduce", name, *arguments, "-o", str(tmp_path)]) == 0
+    content = json.loads((tmp_path / "table.json").read_text())
+    assert any(cell["scores"] for cell in content["cells"])
