@@ -15,6 +15,13 @@ def suggest(word: Any, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
+def check_known(kind: str, name: str, known: Iterable[str]) -> None:
+    """Raise ValueError for an unknown name, with a suggestion or else with all names."""
+    known = list(known)
+    if name not in known:
+        raise ValueError(f"no {kind} '{name}'{suggest(name, known) or ': ' + ', '.join(known)}")
+
+
 def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
     known = list(known)
     for name in given:

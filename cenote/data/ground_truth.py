@@ -22,15 +22,13 @@ def own_boxes(boxes: Sequence[Box], label: str | None) -> list[Box]:
     return [box for box in boxes if box.label in (None, label) and not box.crowd]
 
 
-def clip_boxes(boxes: Sequence[Box], size: tuple[int, int]) -> BoxArray:
-    """Clip boxes at the border of an image of `size` (w, h), which some published boxes exceed."""
-    corners = np.array([box[:4] for box in boxes], np.float64).reshape(-1, 4)
-    return np.clip(corners, 0, [*size, *size])
-
-
 def visible(boxes: Sequence[Box], size: Sequence[int], path: str | PathLike[str]) -> BoxArray:
-    """Clip boxes; raise if nothing remains of one, which every method would miss."""
-    clipped = clip_boxes(boxes, (size[0], size[1]))
+    """Clip boxes at the border of an image of `size` (w, h), which some published boxes exceed.
+
+    A box of which nothing remains is a ValueError: every method would miss it.
+    """
+    array = np.array([box[:4] for box in boxes], np.float64).reshape(-1, 4)
+    clipped = np.clip(array, 0, [size[0], size[1]] * 2)
     outside = ~(clipped[:, 2:] > clipped[:, :2]).all(1)  # also NaN
     if outside.any():
         corners = ", ".join(f"{value:g}" for value in boxes[int(outside.argmax())][:4])

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ..data import BadImage, Dataset, Record, pack
 from ..metrics import landmark_scores
+from ..metrics.arrays import unit
 from ..metrics.embedding import alignment, uniformity
 from ..metrics.retrieval import KS, KS_OF, QueryScores, mean_scores, query_scores
-from ..metrics.vectors import unit
 from ..models import PooledModel
 from ..predict.embedding import Embeddings, Loading, embed_dataset
 from ..report.blocks import Block

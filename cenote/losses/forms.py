@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..options import suggest
+from ..options import check_known
 
 Settings = Mapping[str, float]
 
@@ -120,8 +120,5 @@ FORMS = {
 
 
 def form_named(name: str) -> Form:
-    if name not in FORMS:
-        raise ValueError(
-            f"no metric loss '{name}'{suggest(name, FORMS)} (known: {', '.join(FORMS)}, pml/NAME)"
-        )
+    check_known("metric loss", name, [*FORMS, "pml/NAME"])
     return FORMS[name]

@@ -5,7 +5,6 @@ from .boxes import CorLoc, box_iou, corloc, largest_box, mass_mask
 from .contours import boxes_at
 from .embedding import alignment, uniformity, utilization, zero_shot_prediction
 from .intervals import bootstrap_interval
-from .pixel_precision import PixelPrecision, pixel_average_precision
 from .rankings import (
     LandmarkScore,
     average_precision,
@@ -20,8 +19,10 @@ from .score_maps import prepare_maps, resize_mask
 from .segmentation import (
     AttentionJaccard,
     Confusion,
+    PixelPrecision,
     SegmentationScore,
     attention_jaccard,
+    pixel_average_precision,
     segmentation_scores,
 )
 

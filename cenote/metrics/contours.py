@@ -42,12 +42,10 @@ def contour_overlaps(levels: Array, truth: Array, version: int = 2) -> Array:
 
 def _overlaps_by_threshold(levels: Array, truth: Array, version: int, best: Array) -> None:
     """Set best[c], for every c below the highest level, without numba."""
-    find = contour_boxes if version == 2 else largest_contour_box
     low = 0
     for high in np.unique(levels):  # the foreground of all thresholds from low up to here
         if high > low:
-            boxes = find(levels >= high)
-            boxes[:, 2:] = np.minimum(boxes[:, 2:], np.array(levels.shape[::-1]) - 1)
+            boxes = _boxes(levels >= high, version)
             best[low:high] = box_iou(boxes, truth, plus_one=True).max()
         low = high
 
@@ -55,9 +53,12 @@ def _overlaps_by_threshold(levels: Array, truth: Array, version: int, best: Arra
 def boxes_at(score_map: Any, threshold: float, version: int = 1) -> Array:
     """(k, 4) boxes x0, y0, x1, y1 of a score map in [0, 1] at one threshold; (0, 4) if none."""
     levels = quantise(check_score_map(score_map, "the image"))
-    foreground = levels > int(threshold * levels.max())
+    return _boxes(levels > int(threshold * levels.max()), version)
+
+
+def _boxes(foreground: Array, version: int) -> Array:
     boxes = contour_boxes(foreground) if version == 2 else largest_contour_box(foreground)
-    boxes[:, 2:] = np.minimum(boxes[:, 2:], np.array(levels.shape[::-1]) - 1)
+    boxes[:, 2:] = np.minimum(boxes[:, 2:], np.array(foreground.shape[::-1]) - 1)
     return boxes
 
 

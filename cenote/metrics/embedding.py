@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ..unit import unit as wide_unit
+from .arrays import BLOCK, as_labels, as_vectors, unit
 from .nearest import BUDGET
-from .vectors import BLOCK, as_labels, as_vectors, unit
 
 
 def alignment(embeddings: Any, labels: Any, power: float = 1) -> float:

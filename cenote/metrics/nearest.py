@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..options import check_choice
-from .vectors import BLOCK, unit
+from .arrays import BLOCK, unit
 
 BUDGET = 256 << 20  # bytes for similarities and candidates, beside the embeddings
 SELECTION_BYTES = 16 << 20  # of these, for selecting candidates

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..options import check_choice
+from .arrays import as_labels, as_vectors
 from .nearest import BUDGET, nearest
-from .vectors import as_labels, as_vectors
 
 KS = (1, 2, 4, 8)
 KS_OF = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30)}  # as published for these data sets

@@ -71,7 +71,7 @@ def run_frozen(network: nn.Module, images: Tensor) -> Any:
     ):
         return network(images)
     if network not in _engines:
-        _engines[network] = Engine()
+        _engines[network] = NetworkRunner()
     return _engines[network].run(network, images)
 
 
@@ -103,7 +103,7 @@ def embed_images(model: ImageText, pixels: Tensor) -> Tensor:
         return model.embed_output(run_frozen(model.image_network, pixels))
 
 
-class Engine:
+class NetworkRunner:
     """Run one network: with PyTorch at first, and with OpenVINO once there are enough images."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Engine:
         return self.converted[size, threads]
 
 
-_engines: WeakKeyDictionary[nn.Module, Engine] = WeakKeyDictionary()
+_engines: WeakKeyDictionary[nn.Module, NetworkRunner] = WeakKeyDictionary()
 
 
 class ConvertedNetwork:

@@ -111,9 +111,10 @@ class LocalizedFiles(BoxFiles):
             if not self.done:
                 progress_file.unlink(missing_ok=True)
                 raise ValueError(f"none of the {len(self.dataset)} photographs could be used")
-            gallery.save_sheet()
+            gallery.sheets.save()
         kinds = [*self.formats, *["masks"] * masks, *["pictures"] * pictures]
-        remove_earlier(self.out, kinds, [*self.written, *gallery.sheet_names()])
+        sheets = [Path(name).stem for name in gallery.sheets.names]
+        remove_earlier(self.out, kinds, [*self.written, *sheets])
         progress_file.unlink(missing_ok=True)
 
 

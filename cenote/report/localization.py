@@ -216,10 +216,3 @@ class Gallery:
         small = thumbnail(photo)
         pictures = [draw_boxes(small, boxes, [], size), overlay(small, score_map)]
         self.sheets.add(SheetEntry(pictures, title, note))
-
-    def save_sheet(self) -> None:
-        """Write the last contact sheet, if it has any photographs."""
-        self.sheets.save()
-
-    def sheet_names(self) -> list[str]:
-        return [Path(name).stem for name in self.sheets.names]

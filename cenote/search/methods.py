@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..options import check_names, check_number, suggest
+from ..options import check_known, check_names, check_number
 from . import weicom
 from .basic import basic
 from .composition import ComposedQuery, CompositionContext, Scorer, weighted_texts
@@ -120,8 +120,7 @@ DESCRIPTIONS = {
 
 
 def find_method(name: str) -> CompositionMethod:
-    if name not in METHODS:
-        raise ValueError(f"no method '{name}'{suggest(name, METHODS) or ': ' + ', '.join(METHODS)}")
+    check_known("method", name, METHODS)
     return METHODS[name]
 
 

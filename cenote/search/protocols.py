@@ -18,7 +18,7 @@ from ..data import Dataset
 from ..data.benchmarks.domains import DOMAIN_WORDS
 from ..data.benchmarks.patterncom import MERGED
 from ..data.record import RetrievalQuery
-from ..options import check_number, suggest
+from ..options import check_known, check_number
 
 Codes = npt.NDArray[np.int64]
 # Data sets of FreeDom's lists, in which a domain's word differs from its name.
@@ -137,7 +137,8 @@ def domain_conversion(
     texts = _texts(names, words, domain_words)
     name_of_text = {text: name for name, text in texts.items()} | {name: name for name in names}
     sources = [name_of_text.get(source, source) for source in sources]
-    _check_names(sources, names, "domain", dataset.name)
+    for source in sources:
+        check_known(f"domain of {dataset.name}", source, names)
     query_positions, database = _query_and_database(dataset)
     labels, domains = dataset.labels, dataset.domains.codes.astype(np.int64)
     codes = {name: dataset.domains.names.index(name) for name in names}
@@ -161,7 +162,8 @@ def attribute_modification(
 ) -> RetrievalTask:
     """Search each image's class with each other value that it has under the attribute."""
     names = list(dataset.table.attributes)
-    _check_names(attributes, names, "attribute", dataset.name)
+    for attribute in attributes:
+        check_known(f"attribute of {dataset.name}", attribute, names)
     query_positions, database = _query_and_database(dataset)
     has_queries = any(query.group in names for query in dataset.queries)  # PatternCom
     labels = _merged_labels(dataset) if has_queries else dataset.labels
@@ -332,13 +334,6 @@ def labelled_domains(dataset: Dataset) -> list[str]:
     domains = dataset.domains
     codes = np.unique(domains.codes[dataset.labels >= 0])
     return [domains.names[code] for code in codes.tolist() if code >= 0]
-
-
-def _check_names(names: Iterable[str], choices: Sequence[str], noun: str, owner: str) -> None:
-    for name in names:
-        if name not in choices:
-            hint = suggest(name, choices)
-            raise ValueError(f"no {noun} '{name}' in {owner}{hint} ({', '.join(choices)})")
 
 
 def _query_and_database(dataset: Dataset) -> tuple[Codes, Codes]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-import cenote.metrics.pixel_precision as module
+import cenote.metrics.segmentation as module
 from cenote.metrics import PixelPrecision, pixel_average_precision
 
 

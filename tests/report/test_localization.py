@@ -106,8 +106,8 @@ def test_the_gallery_turns_pages(tmp_path: Path) -> None:
     assert (tmp_path / "contact_sheet_1.jpg").exists() and not (
         tmp_path / "contact_sheet_2.jpg"
     ).exists()
-    gallery.save_sheet()
-    gallery.save_sheet()  # nothing is left
+    gallery.sheets.save()
+    gallery.sheets.save()  # nothing is left
     assert sorted(path.name for path in tmp_path.glob("contact*")) == [
         "contact_sheet_1.jpg",
         "contact_sheet_2.jpg",

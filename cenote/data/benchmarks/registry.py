@@ -10,7 +10,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, TypeVar
 
-from ...options import suggest
+from ...options import check_known
 from ..checks import LayoutError, check_folder, check_layout, list_contents
 from ..dataset import Dataset, pack
 from ..record import Record
@@ -86,11 +86,8 @@ def benchmarks() -> dict[str, Benchmark]:
 
 def find_benchmark(name: str) -> Benchmark:
     """Return the benchmark of this name; an unknown name is a ValueError with a suggestion."""
-    available = benchmarks()
-    if name not in available:
-        hint = suggest(name, available) or f"; available: {', '.join(available)}"
-        raise ValueError(f"no data set '{name}'{hint}")
-    return available[name]
+    check_known("data set", name, benchmarks())
+    return benchmarks()[name]
 
 
 def describe_benchmarks() -> str:

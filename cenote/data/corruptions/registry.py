@@ -23,7 +23,7 @@ from torch import Tensor
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from ...options import suggest
+from ...options import check_known
 from ..checks import check
 from ..dataset import Dataset
 from ..samplers import mix_seed
@@ -75,10 +75,7 @@ def registered() -> list[RegisteredCorruption]:
 
 def find_corruption(name: str, severity: int = 1) -> Corruption:
     """Return a corruption by name, after a check of the severity."""
-    if name not in _registry:
-        names = ", ".join(entry.name for entry in registered())
-        hint = suggest(name, _registry) or f": {names}"
-        raise ValueError(f"no corruption '{name}'{hint}")
+    check_known("corruption", name, [entry.name for entry in registered()])
     check(severity in SEVERITIES, f"severity must be an integer from 1 to 5, got {severity}")
     return _registry[name].function
 
