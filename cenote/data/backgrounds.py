@@ -48,15 +48,6 @@ def tiled_box(image: Pixels, box: Rectangle) -> Pixels:
     return result
 
 
-def replace_background(image: Pixels, mask: Pixels, background: Pixels) -> Pixels:
-    """Return the object over another image's Only-BG-T, resized and cropped to its size."""
-    height, width = mask.shape
-    if background.shape != image.shape:
-        donor = Image.fromarray(background)
-        background = np.asarray(ImageOps.fit(donor, (width, height), Image.Resampling.BILINEAR))
-    return np.where((mask == 1)[..., None], image, background)
-
-
 def object_box(mask: Pixels) -> Rectangle:
     """Return the box around all objects of a mask, uncertain borders included."""
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
@@ -130,7 +121,12 @@ class _VariantPixels:
             return black
         if self.variant == "only_bg_t":
             return self._tiled(row)
-        return replace_background(pixels, mask, self._donor_background(row))
+        # The object over another image's Only-BG-T, resized and cropped to its size.
+        background = self._donor_background(row)
+        if background.shape != pixels.shape:
+            donor = Image.fromarray(background)
+            background = np.asarray(ImageOps.fit(donor, image.size, Image.Resampling.BILINEAR))
+        return np.where((mask == 1)[..., None], pixels, background)
 
     def _mask(self, row: int, pixels: Pixels) -> Pixels:
         mask = self.dataset.mask(row)

@@ -158,9 +158,14 @@ class Dataset(Sequence[Record]):
         subset.__dict__.update(self.__dict__)
         subset.rows = self.rows[index]
         if self.queries:
-            new_positions = {int(old): new for new, old in enumerate(index)}
-            queries = (_moved(query, new_positions) for query in self.queries)
-            subset.queries = [query for query in queries if query]
+            new = {int(old): i for i, old in enumerate(index)}
+            subset.queries = []
+            for query in self.queries:
+                if query.image in new:
+                    truth = {
+                        k: tuple(new[i] for i in v if i in new) for k, v in query.truth.items()
+                    }
+                    subset.queries.append(query._replace(image=new[query.image], truth=truth))
         return subset
 
     def all_rows(self) -> Dataset:
@@ -198,13 +203,3 @@ def pack(
     dataset = Dataset(builder.build(classes), root, name, classes)
     dataset.mask_codes, dataset.problems = mask_codes, problems
     return dataset
-
-
-def _moved(query: RetrievalQuery, positions: dict[int, int]) -> RetrievalQuery | None:
-    if query.image not in positions:
-        return None
-    truth = {
-        key: tuple(positions[i] for i in answers if i in positions)
-        for key, answers in query.truth.items()
-    }
-    return query._replace(image=positions[query.image], truth=truth)

@@ -96,15 +96,12 @@ class _Columns:
         """Return the classes that the data set declares, None if it declares none."""
         declared = []
         if self.label:
-            declared.append(self._names(self.label))
+            declared.append(_class_names(self.features[self.label]))
         if self.objects:
             declared.append(self.box_classes)
         if not all(declared):
             return None
         return list(dict.fromkeys(name for names in declared for name in names or ())) or None
-
-    def _names(self, key: str) -> list[str] | None:
-        return _class_names(self.features[key])
 
     def records(self, tables: Mapping[str, Any]) -> Iterator[Record | Problem]:
         keys = [key for key in (self.label, self.caption, self.objects, *self.attributes) if key]
@@ -116,7 +113,7 @@ class _Columns:
                     if isinstance(box, str):
                         yield Problem(f"hf:{self.name}, {split}, row {number}: {box}")
                 words = {
-                    key: _category(row[key], self._names(key))
+                    key: _category(row[key], _class_names(self.features[key]))
                     for key in (self.label, *self.attributes)
                     if key
                 }

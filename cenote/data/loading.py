@@ -98,12 +98,15 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
 
     def sample(self, key: int | EpochIndex) -> Sample | UnreadableImage:
         """Return one sample; a random transform changes the generators' states."""
+        from .transforms import make_targets  # imports torchvision
+
         epoch, index = key if isinstance(key, tuple) else (0, int(key))
         targets = None
         try:
             image = self.dataset.image(index, self.min_side)
             if self.targets:
-                targets = self._targets(index, image.size)
+                mask = mask_of(self.dataset, index, image.size)
+                targets = make_targets(self.dataset[index].boxes, mask, image.size)
         except BadImage as error:
             return UnreadableImage(index, str(error))
         if self.random:
@@ -113,12 +116,6 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
             return Sample(self.transform(image), label, index)
         pixels, moved_targets = self.transform(image, targets)
         return Sample(pixels, label, index, moved_targets)
-
-    def _targets(self, index: int, size: tuple[int, int]) -> Any:
-        from .transforms import make_targets
-
-        mask = mask_of(self.dataset, index, size)
-        return make_targets(self.dataset[index].boxes, mask, size)
 
 
 class ImageLoader(DataLoader[Any]):

@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import __version__
 from ..data import find_images, write_atomically
+from ..data.files import write_text
 from ..data.write_boxes import CSV_HEADER, relative_path
 from ..predict.object_map import THRESHOLD
 from ..predict.photos import FailedPhoto, PhotoPrediction, PhotoPredictor
@@ -145,8 +146,7 @@ class AttendWriter:
             "photographs": self.rows,
             "failed": [{"file": path, "reason": reason} for path, reason in failed],
         }
-        with write_atomically(self.out / "attention.json") as path:
-            path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write_text(self.out / "attention.json", json.dumps(report, indent=2) + "\n")
         with (
             write_atomically(self.out / "attention.csv") as path,
             path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,

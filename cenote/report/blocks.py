@@ -230,18 +230,20 @@ def boxed_photo(
 
 
 def map_values(a: Any) -> MapRows:
-    """Scale a map of any range to rows of 0 to 1.
-
-    Negative values of a class activation map count against the class and become 0; a map without
-    them starts at its minimum. A constant map gives no rows.
-    """
+    """Scale a map of any range to rows of 0 to 1; a constant map gives no rows."""
     a = np.nan_to_num(np.asarray(a, np.float32), posinf=0, neginf=0)
     if a.min() == a.max():
         return ()
-    a = np.clip(a, 0, None) if a.min() < 0 < a.max() else a - a.min()
+    a = positive(a)
     # A single spike, as some transformers have, must not leave everything else dark.
     peak = max(float(np.quantile(a, 0.99)), float(a.max()) / 3)
     return shrink_map(np.clip(a / peak, 0, 1))
+
+
+def positive(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Clip a CAM at 0, since negative values are against the class; else subtract the minimum."""
+    low = 0 if a.min() < 0 < a.max() else a.min()
+    return np.asarray(np.clip(a - low, 0, None))
 
 
 def shrink_map(a: Any) -> MapRows:

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 from ..data import Dataset, write_atomically
+from ..data.files import write_text
 from ..metrics.arrays import Array
 from ..metrics.intervals import wilson_interval
 from .blocks import (
@@ -30,6 +31,7 @@ from .blocks import (
     TableColumn,
     map_values,
     picture_of,
+    positive,
 )
 from .maps import overlay
 from .plots import draw_scatter
@@ -334,8 +336,7 @@ def write_tournament(
         "table.md": tournament_table(report, "markdown"),
     }
     for name, text in tables.items():
-        with write_atomically(folder / name) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
+        write_text(folder / name, text + "\n")
     names = list(tables)
     if report.ranked:
         figure = draw_scatter(accuracy_plot(report), report.title)
@@ -385,17 +386,10 @@ def draw_pictures(
         pictures = [Image.new("RGB", (TILE, TILE), (238, 236, 231))] * len(squares)
         if result.name in maps:
             values = np.nan_to_num(maps[result.name][1])
-            pictures = [overlay(square, _positive(values[i])) for i, square in squares.items()]
+            pictures = [overlay(square, positive(values[i])) for i, square in squares.items()]
         entries.append(SheetEntry(pictures, result.name, _map_note(result, maps)))
     heading = f"{report.data} · {report.network} · maps for the true class, the best first"
     return contact_sheet(entries, heading, columns=2, side=TILE)
-
-
-def _positive(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Clip a CAM at 0, since negative values are against the class; else subtract the minimum."""
-    low = 0 if values.min() < 0 < values.max() else values.min()
-    clipped: np.ndarray[Any, Any] = np.clip(values - low, 0, None)
-    return clipped
 
 
 def _map_note(result: CandidateResult, maps: Mapping[str, CandidateMaps]) -> str:

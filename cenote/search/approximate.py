@@ -15,7 +15,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from ..data.files import write_atomically
+from ..data.files import write_atomically, write_text
 from ..extras import MissingExtra, require
 
 MIN_IMAGES = 100_000  # in mode auto; exact search of fewer takes hundredths of a second
@@ -143,8 +143,7 @@ def build_approximate(store: RowStore, texts: Tensor | None = None) -> IndexFact
     )
     with write_atomically(store.folder / FILE) as temporary:
         faiss.write_index(index, str(temporary))
-    with write_atomically(store.folder / DESCRIPTION) as temporary:
-        temporary.write_text(facts.model_dump_json(by_alias=True, indent=2) + "\n", "utf-8")
+    write_text(store.folder / DESCRIPTION, facts.model_dump_json(by_alias=True, indent=2) + "\n")
     return facts
 
 

@@ -82,14 +82,6 @@ class TaskEvaluator:
         self.database = MatrixDatabase(vectors[torch.from_numpy(task.database)])
         self.rows = task.rows
 
-    def composed_queries(self, queries: Sequence[EvaluationQuery]) -> list[ComposedQuery]:
-        """Return vectors and texts; a query in the database stays there as a distractor."""
-        vectors, rows = self.vectors, self.rows
-        return [
-            ComposedQuery(vectors[query.image], (query.text,), inside=rows.get(query.image))
-            for query in queries
-        ]
-
     def scorers(self, spec: MethodSpec, queries: Sequence[EvaluationQuery]) -> list[Scorer]:
         """Compose the queries; an option may be a function of the query, as the injected word."""
         options = dict(spec.options)
@@ -101,7 +93,12 @@ class TaskEvaluator:
             n, stored = int(options.get("n", N)), self.database.word_ids
             if stored is None or stored.shape[1] < min(n, len(self.words.words)):
                 self.database.word_ids = self.words.nearest(self.database.matrix, n)
-        composed = self.composed_queries(queries)
+        composed = [
+            ComposedQuery(
+                self.vectors[query.image], (query.text,), inside=self.rows.get(query.image)
+            )
+            for query in queries
+        ]
         return compose_all(spec.method, composed, self.database, self.model, self.words, **options)
 
     def places(

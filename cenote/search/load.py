@@ -149,7 +149,10 @@ class IndexSetup:
         stored = existing.words.get("name")
         if words is None:
             self.word_list = stored
-        elif self.word_list != stored and not self._is_list_of(existing):
+        elif self.word_list != stored and not (
+            self.word_list
+            and words_digest(load_words(self.word_list)) == existing.words.get("digest")
+        ):
             names = {None: "no word list", "": "the default word list"}
             raise _other_option(address, names.get(stored, f"the word list {stored}"), "--words")
         if dtype not in (None, existing.dtype):
@@ -158,11 +161,6 @@ class IndexSetup:
             self.load()  # rejects another model
             new_words = existing.words and {**existing.words, "name": self.word_list}
             self.store.describe(replace(existing, model=self.model_name, words=new_words))
-
-    def _is_list_of(self, existing: IndexDescription) -> bool:
-        if not self.word_list:
-            return False
-        return words_digest(load_words(self.word_list)) == existing.words.get("digest")
 
     def open(self) -> Store:
         """Return the index; a new one is created."""

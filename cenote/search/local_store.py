@@ -22,7 +22,7 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from ..data.files import write_atomically
+from ..data.files import write_atomically, write_text
 from .approximate import ApproximateIndex, read_approximate, update_approximate
 from .database import BUDGET, Moments, MomentSums, nearest_rows, similarity_blocks
 from .metadata_db import FILE, MetadataDb, damaged
@@ -350,8 +350,7 @@ def current_sums(db: MetadataDb, matrix: Tensor) -> tuple[MomentSums, int, int]:
 
 
 def write_description(folder: Path, description: IndexDescription) -> None:
-    with write_atomically(folder / "index.json") as temporary:
-        temporary.write_text(description.to_json(), encoding="utf-8")
+    write_text(folder / "index.json", description.to_json())
 
 
 def read_description(folder: Path) -> IndexDescription:

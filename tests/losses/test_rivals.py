@@ -20,8 +20,7 @@ from cenote.losses import (
     mixtures_of,
     positivity,
 )
-from cenote.losses.mixing import at_most, beta_draws
-from cenote.losses.positivity import Mixtures, positive
+from cenote.losses.mixing import Mixtures, at_most, beta_draws, positive
 from cenote.losses.rivals import pair_similarity
 
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])

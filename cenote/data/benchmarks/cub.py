@@ -56,12 +56,10 @@ def read_cub(root: Path, train_classes: int | None = None, v2: bool = False) -> 
 
 def _records(root: Path, classes: dict[str, str], train_classes: int | None) -> Iterator[Record]:
     """Yield the records; the four tables list the same images in the same order."""
-
-    def label_row(image: str, number: str) -> tuple[str, int, str]:
-        return image, int(number), classes[number]
-
     paths = parse_lines(root / "images.txt", lambda image, path: (image, f"images/{path}"), 2)
-    labels = parse_lines(root / "image_class_labels.txt", label_row, 2)
+    labels = parse_lines(
+        root / "image_class_labels.txt", lambda image, k: (image, int(k), classes[k]), 2
+    )
     trains = parse_lines(root / "train_test_split.txt", lambda image, x: (image, FLAGS[x]), 2)
     boxes = parse_lines(root / "bounding_boxes.txt", lambda image, *box: (image, _box(*box)), 5)
     for i, rows in enumerate(zip_longest(paths, labels, trains, boxes), 1):

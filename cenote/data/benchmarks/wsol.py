@@ -90,12 +90,10 @@ def read_wsol(root: Path, metadata: str, images: str) -> Dataset:
     splits = [split for split, path in lists.items() if (root / path).is_file()]
     for split in splits:
         check_layout(root, "complete", f"{metadata}/{split}/class_labels.txt")
-    numbers = {
-        split: dict(
-            parse_lines(root / metadata / split / "class_labels.txt", _class_number, 2, ",")
-        )
-        for split in splits
-    }
+    numbers = {}
+    for split in splits:
+        path = root / metadata / split / "class_labels.txt"
+        numbers[split] = dict(parse_lines(path, lambda image, k: (image, int(k)), 2, ","))
     classes = _class_names(numbers, _titles(root))
     records = (
         record._replace(split=split)
@@ -114,10 +112,6 @@ def _titles(root: Path) -> dict[str, str]:
                 rows = [row for row in csv.reader(file) if len(row) > 1]
             titles = {row[0].removeprefix("/m/"): row[1] for row in rows}
     return titles
-
-
-def _class_number(image: str, number: str) -> tuple[str, int]:
-    return image, int(number)
 
 
 def _class_names(
