@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ import torch
 
 from ..data import Dataset
 from ..data.backgrounds import VARIANTS, with_background
+from ..data.checks import errors_in, read_json
 from ..metrics.intervals import bootstrap_interval
 from ..metrics.robustness import background_gap
 from ..models import PooledModel
@@ -184,11 +184,7 @@ def coarse_classifier(model: PooledModel, dataset: Dataset) -> Classifier:
             f"{path} is missing: a model of ImageNet's 1000 classes needs the mapping to the nine of "
             f"the ImageNet-9 repository (github.com/MadryLab/backgrounds_challenge/{MAPPING_FILE})"
         )
-    try:
-        pairs = {int(key): int(value) for key, value in json.loads(path.read_bytes()).items()}
+    with errors_in(path):
+        pairs = {int(key): int(value) for key, value in read_json(path).items()}
         coarse = torch.tensor([pairs[number] for number in range(1000)])  # -1: none of the nine
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise ValueError(
-            f"{path} does not map the numbers 0 to 999 to coarse classes ({error})"
-        ) from error
     return lambda logits: coarse[logits.argmax(1)]

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..data import write_atomically
+from ..data.files import write_text
 from ..data.splits import refuse_several_classes
 from ..report.blocks import Block
 from ..report.html import evaluation_page, write_page
@@ -54,8 +54,8 @@ def run_protocols(
         if evaluation.out is not None:
             evaluation.out.mkdir(parents=True, exist_ok=True)
             blocks[name] = _draw(evaluation, evaluation.out, name, protocol, report)
-            with write_atomically(evaluation.out / "results.json") as path:
-                path.write_text(json.dumps(evaluation.results, indent=2, allow_nan=False) + "\n")
+            text = json.dumps(evaluation.results, indent=2, allow_nan=False) + "\n"
+            write_text(evaluation.out / "results.json", text)
             seconds = time.monotonic() - evaluation.started
             try:
                 images = f"{len(evaluation.test)} images of {evaluation.splits.name}"

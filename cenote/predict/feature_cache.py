@@ -27,7 +27,7 @@ from torch import Tensor
 from ..backbones import Backbone, Features, Preprocessing
 from ..data import Dataset
 from ..data.digests import DIGEST_BYTES, digest_of, digests
-from ..data.files import write_atomically
+from ..data.files import write_text
 from ..data.loading import load
 from ..data.samplers import SeededBatchSampler
 from .cache_folder import cache_folder, weights_digest
@@ -132,8 +132,8 @@ class FeatureCache:
         name = digest_of(json.dumps(description, sort_keys=True).encode()).hex()
         folder = self.folder / name
         if not (folder / "store.json").exists():
-            with write_atomically(folder / "store.json") as temporary:
-                temporary.write_text(json.dumps(description, indent=2, sort_keys=True))
+            text = json.dumps(description, indent=2, sort_keys=True)
+            write_text(folder / "store.json", text)
         os.utime(folder / "store.json")  # the time of last use
         return FeatureStore(folder, layout)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from base64 import b64decode, b64encode
@@ -12,13 +11,14 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import torch
 from torch import nn
 
 from ..data import Dataset
-from ..data.files import write_atomically
+from ..data.digests import digest_of
+from ..data.files import write_text
 from ..data.loading import UnreadableImage
 from ..metrics.arrays import Array
+from .cache_folder import weights_digest
 
 FORMAT = 4  # of the lines of a ProgressFile
 T = TypeVar("T", bound=Any)  # a named tuple with a position and at least two more fields
@@ -107,24 +107,19 @@ class FinishedPasses:
     def save(self, name: str, result: dict[str, Any]) -> None:
         self.results[name] = result
         if self.path is not None:
-            with write_atomically(self.path) as temporary:
-                temporary.write_text(json.dumps({"of": self.identity, "done": self.results}))
+            write_text(self.path, json.dumps({"of": self.identity, "done": self.results}))
 
 
 def run_digest(model: nn.Module, dataset: Dataset, **options: Any) -> str:
     """Return a digest of everything that invalidates saved results: model, images, options."""
     settings = json.dumps({"format": FORMAT, **options}, sort_keys=True)
-    digest = hashlib.blake2b(settings.encode(), digest_size=16)
-    for name, value in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    digest.update(files_digest(dataset).encode())
-    return digest.hexdigest()
+    parts = (settings, weights_digest(model), files_digest(dataset))
+    return digest_of(*(part.encode() for part in parts)).hex()
 
 
 def files_digest(dataset: Dataset, masks: bool = False) -> str:
     """Return a digest of paths, sizes and modification times of the images (and masks)."""
-    digest = hashlib.blake2b(digest_size=16)
+    lines = []
     for i in range(len(dataset)):
         mask_files = dataset[i].masks if masks else ()
         for path in (dataset.path(i), *(dataset.root / mask for mask in mask_files)):
@@ -133,5 +128,5 @@ def files_digest(dataset: Dataset, masks: bool = False) -> str:
                 text = f"{state.st_size} {state.st_mtime_ns}"
             except OSError:  # missing, generated, or in an archive
                 text = "-"
-            digest.update(f"{path} {text}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()
+            lines.append(f"{path} {text}\n".encode(errors="surrogateescape"))
+    return digest_of(*lines).hex()

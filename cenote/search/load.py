@@ -102,24 +102,20 @@ def _stored_word_list(store: Store, name: str, model: ImageText) -> list[str]:
 
 def check_filter(filter: Filter, store: Store) -> None:
     """Raise ValueError for a class or domain that no image has: it is a typing error."""
-    for name in filter.classes:
-        if not len(store.select(Filter(classes=(name,)))):
-            _refuse_value(name, "class", store.distinct_values("label"), store)
-    for name in filter.domains:
-        if not len(store.select(Filter(domains=(name,)))):
-            _refuse_value(name, "domain", store.distinct_values("domain"), store)
-
-
-def _refuse_value(name: str, noun: str, values: list[str], store: Store) -> None:
-    hint = f": no image has a {noun}"
-    if values:
-        shown = ", ".join(values[:MAX_NAMES])
-        if len(values) > MAX_NAMES:
-            shown += f" and {len(values) - MAX_NAMES} more"
-        # Without case: "DOG" is not similar to "dog".
-        same = next((value for value in values if value.casefold() == name.casefold()), name)
-        hint = f"{suggest(same, values)} ({shown})"
-    raise ValueError(f"no image of {store.where} has the {noun} '{name}'{hint}")
+    conditions = [("class", "label", name, Filter(classes=(name,))) for name in filter.classes]
+    conditions += [("domain", "domain", name, Filter(domains=(name,))) for name in filter.domains]
+    for noun, column, name, condition in conditions:
+        if len(store.select(condition)):
+            continue
+        values, hint = store.distinct_values(column), f": no image has a {noun}"
+        if values:
+            shown = ", ".join(values[:MAX_NAMES])
+            if len(values) > MAX_NAMES:
+                shown += f" and {len(values) - MAX_NAMES} more"
+            # Without case: "DOG" is not similar to "dog".
+            same = next((value for value in values if value.casefold() == name.casefold()), name)
+            hint = f"{suggest(same, values)} ({shown})"
+        raise ValueError(f"no image of {store.where} has the {noun} '{name}'{hint}")
 
 
 class IndexSetup:

@@ -40,15 +40,8 @@ from .store import (
 
 COLLECTION = "cenote"  # name of the collection, unless the address has one
 PROPERTY = "cenote"  # property of the collection that holds the description
-TEXT_LENGTHS = {
-    "path": 4096,
-    "source": 8192,
-    "digest": 64,
-    "label": 1024,
-    "domain": 1024,
-    "split": 256,
-    "caption": 16384,
-}
+TEXT_LENGTHS = {"path": 4096, "source": 8192, "digest": 64, "label": 1024, "domain": 1024}
+TEXT_LENGTHS |= {"split": 256, "caption": 16384}
 NUMBERS = ("size", "time", "width", "height", "look")
 TIMEOUT = 30.0  # seconds per call
 WRITE_BATCH = 500  # entities per call, which takes 64 MB
