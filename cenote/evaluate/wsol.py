@@ -26,12 +26,7 @@ from ..predict.maps import MapBatch, MapPredictor
 from ..predict.thresholds import Calibration
 from ..report.localization import LocalizationCase
 from .classify import class_indices
-from .protocol import (
-    Figure,
-    Report,
-    count_images,
-    left_out,
-)
+from .protocol import Figure, Report, count_images, left_out
 
 COLUMN_WIDTHS = {0.3: 11, 0.5: 7, 0.7: 7}  # of the table, by IoU
 INTERVAL = 0.01  # between thresholds

@@ -25,15 +25,7 @@ from .blocks import (
 )
 from .maps import draw_boxes, overlay
 from .plots import COLOURS, FADED, INK, PAPER, new_figure
-from .sheet import (
-    SheetEntry,
-    SheetWriter,
-    fit,
-    grouped_sheet,
-    readable,
-    save_picture,
-    thumbnail,
-)
+from .sheet import SheetEntry, SheetWriter, fit, grouped_sheet, readable, save_picture, thumbnail
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -160,10 +152,7 @@ def localization_blocks(
 ) -> list[Block]:
     """Return right boxes at three IoUs, cases with their boxes, and their maps."""
     scores = report["chosen"] or report["oracle"]
-    methods = {
-        "max_box_acc_v2": "boxes of its maps",
-        "centred_box": "a fixed box in the middle",
-    }
+    methods = {"max_box_acc_v2": "boxes of its maps", "centred_box": "a fixed box in the middle"}
     bars = [
         Bar(f"IoU ≥ {iou:g}", share, group)
         for key, group in methods.items()

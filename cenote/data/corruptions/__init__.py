@@ -6,14 +6,7 @@ Every module of this package may register corruptions: a new one is one function
 from importlib import import_module
 from pkgutil import iter_modules
 
-from .registry import (
-    SEVERITIES,
-    Corrupt,
-    Corruption,
-    corrupt,
-    registered,
-    with_corruption,
-)
+from .registry import SEVERITIES, Corrupt, Corruption, corrupt, registered, with_corruption
 
 for _module in iter_modules(__path__):
     import_module(f".{_module.name}", __package__)
