@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -137,20 +137,23 @@ class DatasetReport:
 def inspect_dataset(
     dataset: Dataset, all: bool = False, workers: int | None = None
 ) -> DatasetReport:
-    """Count everything and open every image; unless `all`, of more than 20,000 a fixed sample."""
+    """Count everything and open every image; unless `all`, of more than 20,000 a fixed sample.
+
+    Images are opened in `workers` processes, by default one per core.
+    """
     report = _count(dataset)
-    positions = sample_positions(len(dataset), len(dataset) if all else MAX_OPENED)
-    inspections = inspect_images(dataset, positions, workers)
+    positions = list(range(len(dataset)))
+    if len(positions) > MAX_OPENED and not all:
+        sample = np.random.default_rng(0).choice(len(positions), MAX_OPENED, replace=False)
+        positions = np.sort(sample).tolist()
+    if len(positions) <= MIN_FOR_WORKERS:
+        workers = 0
+    elif workers is None:
+        workers = available_cores()
+    inspections = map_in_processes(_inspect, dataset, positions, workers)
     bar = progress_bar("opening", len(positions), iterable=inspections, delay=1)
     _add_inspections(report, list(bar), dataset)
     return report
-
-
-def sample_positions(n: int, limit: int) -> list[int]:
-    """Return all positions, or a random sample of `limit`, always the same."""
-    if n <= limit:
-        return list(range(n))
-    return [int(p) for p in np.sort(np.random.default_rng(0).choice(n, limit, replace=False))]
 
 
 # Counts: read from the columns, without opening images.
@@ -262,25 +265,6 @@ class ImageInspection(NamedTuple):
     problems: tuple[tuple[str, str], ...] = ()  # a list of the report, and the reason
 
 
-def inspect_images(
-    dataset: Dataset, positions: Sequence[int], workers: int | None = None
-) -> Iterator[ImageInspection]:
-    """Inspect images in order, in `workers` processes (default: one per core)."""
-    if len(positions) <= MIN_FOR_WORKERS:
-        workers = 0
-    elif workers is None:
-        workers = available_cores()
-    return map_in_processes(_inspect, dataset, positions, workers)
-
-
-def find_duplicates(inspections: Iterable[ImageInspection]) -> list[list[int]]:
-    """Return groups of images with the same bytes."""
-    groups: dict[bytes, list[int]] = {}
-    for inspection in inspections:
-        groups.setdefault(inspection.digest, []).append(inspection.position)
-    return sorted(group for group in groups.values() if len(group) > 1)
-
-
 def _inspect(dataset: Dataset, position: int) -> ImageInspection:
     try:
         image = dataset.image(position)
@@ -362,7 +346,10 @@ def _add_inspections(
             report.odd.setdefault(kind, []).append(file)
         for key, reason in inspection.problems:
             getattr(report, key).append(FileProblem(file, reason))
-    for group in find_duplicates(readable):
+    copies: dict[bytes, list[int]] = {}
+    for inspection in readable:
+        copies.setdefault(inspection.digest, []).append(inspection.position)
+    for group in sorted(group for group in copies.values() if len(group) > 1):
         records = [dataset[position] for position in group]
         splits = [r.split or NO_SPLIT for r in records]
         labels = [" + ".join(sorted(r.labels or ())) or r.label or "" for r in records]
