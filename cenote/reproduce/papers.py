@@ -139,9 +139,9 @@ def papers_page() -> str:
 
 def _here(item: Item) -> str:
     if item.same_as:
-        same = find_item(item.same_as)
-        title = f"{load_paper(same.paper).title}'s {item.same_as.split('/')[1]}"
-        return f"{title.replace('-', ' ')}: `cenote reproduce {item.same_as}`"
+        paper, name = item.same_as.split("/")
+        title = f"{load_paper(paper).title}'s {name.replace('-', ' ').title()}"
+        return f"{title}: `cenote reproduce {item.same_as}`"
     if not item.commands:
         return item.here
     return ". ".join(filter(None, [f"`{item.command()}`", item.here]))

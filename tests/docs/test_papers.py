@@ -1,12 +1,10 @@
-"""docs/papers.md has a row for every table and every figure of the five papers, and each row says something."""
-
-import re
+"""Every table and every figure of the five papers is declared, and has a row in docs/papers.md."""
 
 import pytest
 
+from cenote.reproduce import PAPERS, Paper, load_paper
+from cenote.reproduce.papers import list_items
 from tests.docs.reading import ROOT
-
-PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 
 
 def numbered(kind: str, last: int, prefix: str = "") -> list[str]:
@@ -26,24 +24,17 @@ CONTENTS = {
 }  # fmt: skip
 
 
-def rows(section: str) -> dict[str, list[str]]:
-    """The first cell of each row, which may name several, to the other cells."""
-    _, _, rest = PAGE.partition(f"\n## {section}")
-    found = {}
-    for line in re.split(r"\n## ", rest)[0].splitlines():
-        if line.startswith("| ") and not line.startswith("| In the paper"):
-            first, *others = [cell.strip() for cell in line.strip("|").split(" | ")]
-            for name in first.split(", "):
-                found[name.strip()] = others
-    return found
+@pytest.mark.parametrize(
+    "paper", [load_paper(name) for name in PAPERS], ids=lambda paper: paper.title
+)
+def test_every_table_and_figure_is_declared(paper: Paper) -> None:
+    titles = [title for item in paper.items.values() for title in item.title.split(", ")]
+    assert sorted(titles) == sorted(CONTENTS[paper.title])
+    for item in paper.items.values():
+        assert item.commands or item.same_as or "`" in item.here or "not here" in item.here, item
 
 
-@pytest.mark.parametrize("section", CONTENTS)
-def test_every_table_and_figure_has_its_row(section: str) -> None:
-    found = rows(section)
-    assert list(found) and set(found) == set(CONTENTS[section])
-    for name, (what, here, *where) in found.items():
-        assert what and here and where, name
-        assert "`" in here or "not here" in here.lower(), (
-            f"{name}: neither a command or function nor a reason"
-        )
+def test_the_page_has_a_row_for_each() -> None:
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    for item in list_items():
+        assert f"\n| {item.title} | {item.shows} | " in page
