@@ -44,6 +44,7 @@ def run(
     ] = None,
     centre: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     pad: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    dino_positions: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     refine: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     split: Annotated[
         str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")
@@ -79,6 +80,8 @@ def run(
         centre: subtract the mean of an image's keys. If no feature is negative, as behind a ReLU,
             tokencut and maskcut always do; lost then normalises all of them together, as published.
         pad: pad photographs to whole patches, as the published LOST does, instead of resizing them.
+        dino_positions: resample the position embeddings of a ViT as the published programs of DINO,
+            LOST and TokenCut do, instead of timm's way.
         refine: make the object map follow the edges of the photographs: better masks, tighter
             boxes, of which fewer may be right.
         split: only this split of a data set.
@@ -139,6 +142,7 @@ def run(
             head=head,
             centre=centre,
             pad=pad,
+            dino_positions=dino_positions,
             refined=refine,
             folder=model,
         )

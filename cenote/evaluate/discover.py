@@ -148,7 +148,8 @@ def discover(
 
     `on_result` receives every image; those without a true box are not counted, nor are those with a
     box outside of the image, which are named. `options` are those of `discover_objects`: size,
-    source, head, centre, pad, refined, folder. With a progress file a killed run resumes.
+    source, head, centre, pad, dino_positions, refined, folder. With a progress file a killed run
+    resumes.
     """
     extractor, predictor, results = discover_objects(
         model, dataset, methods, loading.workers, progress_file, **options

@@ -19,7 +19,13 @@ from .attention_maps import cls_attention, rollout
 from .cam import cam, grad_cam, minmax, why_no_cam
 from .head import Embedding, Head, create_pool_for
 from .saving import Arguments, SavedModel
-from .surgery import Pyramid, create_finer_backbone, place_norm, replace_last_block
+from .surgery import (
+    Pyramid,
+    create_finer_backbone,
+    place_norm,
+    replace_last_block,
+    use_dino_positions,
+)
 
 KINDS = ("auto", "pool", "cls", "rollout", "cam", "gradcam")
 
@@ -176,6 +182,7 @@ class Assembly:
     norm: str = "auto"  # "before" the pool, "after" it, "none", or where the encoder has it
     depth: int = 0
     last_block: str | None = None
+    dino_positions: bool = False
     fpn: str | None = None
     fpn_dim: int = 512
     combine: Any = "max"  # of the head, see there
@@ -202,6 +209,7 @@ def create_model(
     norm: str = "auto",
     depth: int = 0,
     last_block: str | None = None,
+    dino_positions: bool = False,
     stride: int = 1,
     no_dilation: bool = False,
     fpn: str | None = None,
@@ -222,6 +230,7 @@ def create_model(
       removes the CLS token from the encoder; `keep_cls=True` leaves it there, unused.
     - `depth` drops (-b) or adds (+b) blocks; `last_block="sar"`, or a row A-F of SAR's Table 1(b),
       takes skip connections out of the last one.
+    - `dino_positions` resamples position embeddings as the DINO program does, and not as timm does.
     - A finer map: `stride=2` or `4` removes the stride of the last one or two stages, which are
       dilated instead, unless `no_dilation`; `fpn="P2"`, "P3" or "P4" pools a level of a feature
       pyramid of `fpn_dim` channels.
@@ -237,6 +246,7 @@ def create_model(
         norm=norm,
         depth=depth,
         last_block=last_block,
+        dino_positions=dino_positions,
         fpn=fpn,
         fpn_dim=fpn_dim,
         combine=combine,
@@ -286,6 +296,8 @@ def assemble(
         backbone.set_depth(options.depth)
     if options.last_block is not None:
         replace_last_block(backbone, options.last_block)
+    if options.dino_positions:
+        use_dino_positions(backbone)
     layer: Pool | None = None
     dim, k = backbone.dim, 1
     if tokens != "cls":

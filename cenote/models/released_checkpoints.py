@@ -17,7 +17,7 @@ from .pooled import PooledModel
 # average.
 WRAPPERS = ("teacher", "state_dict_ema", "state_dict", "model", "student")
 # Their pool, in the DINO networks and in the supervised ViT, ResNet and ConvNeXt; and its tensors.
-POOLS = ("simpool", "gp", "global_pool.pool", "head.global_pool.pool")
+POOLS = ("simpool", "gp", "gp.pool", "global_pool.pool", "head.global_pool.pool")
 POOL_TENSORS = ("norm_patches", "wq", "wk", "beta")
 HEADS = ("head", "fc", "head.fc")
 # ConvNeXt's first names of its layers, as the DINO runs kept them, and timm's. The stem before the
@@ -53,7 +53,9 @@ def load_released(model: PooledModel, path: str | Path) -> str:
     """Fill the model from a released checkpoint; the sentence says what of the file or of the head
     was left over.
 
-    A backbone or a pool that the file fills only in part is refused, and the model stays as it was.
+    A backbone or a pool that the file fills only in part is refused, as is a model with its last
+    LayerNorm elsewhere; it then stays as it was. The DINO ViT was trained with positions that are
+    resampled at every size: `create_model(..., norm="after", dino_positions=True)`.
     """
     if model.pool is None or model.pool.name != "simpool":
         raise ValueError("a released SimPool checkpoint needs a model with pool='simpool'")
@@ -81,6 +83,12 @@ def load_released(model: PooledModel, path: str | Path) -> str:
     if problems:
         raise ValueError(
             f"{path} does not fit '{model.backbone.name}' with simpool: {_few(problems)}"
+        )
+    place = _norm_place({name.removeprefix(prefix) for name in tensors})
+    if model.norm != place:
+        raise ValueError(
+            f"the network in {path} has its last LayerNorm {place} the pool: create the model with "
+            f"norm='{place}'"
         )
     model.load_state_dict(fitting, strict=False)
     if "pool.beta" in fitting:  # the model is now one with an offset, also when it is saved
@@ -129,6 +137,15 @@ def _prefix(tensors: dict[str, Tensor], backbone: nn.Module) -> str:
             name.removesuffix(our_name) for name in tensors if f".{name}".endswith(f".{our_name}")
         )
     return max(votes, key=lambda prefix: votes[prefix], default="")
+
+
+def _norm_place(names: set[str]) -> str:
+    """Where the authors' networks have their last LayerNorm, in the words of `create_model`."""
+    if "norm.weight" not in names and "head.norm.weight" not in names:
+        return "none"  # ResNet
+    if "norm.weight" in names and "simpool.wq.weight" not in names:
+        return "before"  # the supervised ViT
+    return "after"  # the DINO networks and ConvNeXt
 
 
 def _our_name(name: str, norm_after: bool) -> str:

@@ -1,11 +1,15 @@
-"""Changes of an encoder: stride, feature pyramid, last block, last norm."""
+"""Changes of an encoder: stride, feature pyramid, last block, last norm, positions."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import partial
 from typing import Any
 
+import torch
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 from torchvision.ops import FeaturePyramidNetwork
 
 from ..backbones import Backbone, Features, create_backbone
@@ -273,3 +277,40 @@ def _on_vectors(norm: nn.Module) -> nn.Module:
     copy = nn.LayerNorm(norm.normalized_shape, norm.eps, norm.elementwise_affine)
     copy.load_state_dict(norm.state_dict())
     return copy
+
+
+def use_dino_positions(backbone: Backbone) -> None:
+    """Resample the position embeddings of a ViT for other image sizes as DINO's program does.
+
+    From m to n positions it is bicubic at a scale of (n + 0.1) / m, without smoothing; timm's scale
+    is n / m, with smoothing. SimPool's DINO program counts a CLS token that its network does not
+    have, and so resamples at the size of the embeddings, too: without a CLS token this does the
+    same.
+    """
+    encoder = backbone.model
+    if not (
+        isinstance(encoder, VisionTransformer)
+        and encoder.dynamic_img_size
+        and encoder.pos_embed is not None
+        and encoder.reg_token is None
+        and not encoder.no_embed_class
+    ):
+        raise ValueError(f"'{backbone.name}' has other position embeddings than a ViT of DINO")
+    encoder._pos_embed = partial(_add_dino_positions, encoder)  # type: ignore[method-assign]
+
+
+def _add_dino_positions(encoder: Any, x: Tensor) -> Tensor:
+    """(B, H, W, D) of patches -> (B, N, D) with CLS and positions."""
+    positions, cls = encoder.pos_embed, encoder.cls_token
+    old, new = encoder.patch_embed.grid_size, (x.shape[1], x.shape[2])
+    if cls is None or old != new:
+        count = encoder.num_prefix_tokens
+        maps = positions[:, count:].unflatten(1, old).permute(0, 3, 1, 2)  # (1, D, h, w)
+        scale = [(n + 0.1) / m for n, m in zip(new, old, strict=True)]
+        maps = interpolate(maps, scale_factor=scale, mode="bicubic")
+        positions = torch.cat([positions[:, :count], maps.flatten(2).transpose(1, 2)], 1)
+    tokens = x.flatten(1, 2)
+    if cls is not None:
+        tokens = torch.cat([cls.expand(len(tokens), -1, -1), tokens], 1)
+    result: Tensor = encoder.pos_drop(tokens + positions)
+    return result

@@ -98,6 +98,7 @@ class ModelConfig:
         "fit dino moco",
     )
     norm: str = "auto"
+    dino_positions: bool = False
     depth: int = flag(
         0, "blocks to add to a ViT, or to drop from it if negative", "fit metric dino moco"
     )

@@ -16,7 +16,7 @@ from cenote.backbones import Backbone, Features, Preprocessing
 from cenote.data import Box, Dataset, Record, pack
 from cenote.data.table import BoxTable
 from cenote.evaluate.discover import centred_boxes, discover, true_boxes
-from cenote.models import replace_pool
+from cenote.models import create_model, replace_pool
 from cenote.predict.discovery.patch_features import PatchFeatureExtractor
 from cenote.predict.input_size import InputSize
 from tests.toy_models import NARROW
@@ -219,6 +219,20 @@ def test_a_model_of_one_size_gets_squares(tmp_path: Path) -> None:
     )
     backbone = Backbone(model, "swin", Preprocessing(size=128))
     assert discover(backbone, dataset, ["tokencut"]).images == 2
+
+
+def test_positions_are_resampled_as_dino_does() -> None:
+    """As in a model that is created with them, and not as without."""
+    model, other = (create_model("test_vit", "cls", 0) for _ in range(2))
+    with_positions = create_model("test_vit", "cls", 0, dino_positions=True)
+    for twin in (other, with_positions):
+        twin.load_state_dict(model.state_dict())
+    pixels = torch.randn(1, 3, 96, 128)
+    keys = PatchFeatureExtractor(model, True, False, dino_positions=True).extract(pixels).keys
+    expected = PatchFeatureExtractor(with_positions, True, False).extract(pixels).keys
+    torch.testing.assert_close(keys, expected)
+    plain = PatchFeatureExtractor(other, True, False).extract(pixels).keys
+    assert keys is not None and plain is not None and (keys - plain).abs().max() > 1e-4
 
 
 def test_padding_adds_zeros_to_the_right_and_below_and_boxes_end_at_the_image(

@@ -116,6 +116,30 @@ def test_a_released_supervised_resnet_loads(tmp_path: Path) -> None:
     assert load_released(narrow_resnet(), tmp_path / "r.safetensors") == ""
 
 
+def test_a_released_supervised_vit_loads(tmp_path: Path) -> None:
+    """Its pool is inside timm's selection of pools: gp.pool."""
+    source, model = (create_model("test_vit", "simpool", 5).eval() for _ in range(2))
+    torch.save({"state_dict": released_network(source, "gp.pool", "head.")}, tmp_path / "v.pth")
+    assert load_released(model, tmp_path / "v.pth") == ""
+    assert_same_model(source, model, 160)
+
+
+@pytest.mark.parametrize(
+    ("pool", "head", "place", "wrong"),
+    [("simpool", "-", "after", "before"), ("gp.pool", "head.", "before", "after")],
+)
+def test_a_last_norm_elsewhere_is_refused_and_the_model_stays(
+    tmp_path: Path, pool: str, head: str, place: str, wrong: str
+) -> None:
+    source = create_model("test_vit", "simpool", 0, norm=place)
+    model = create_model("test_vit", "simpool", 0, norm=wrong)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.save({"teacher": released_network(source, pool, head)}, tmp_path / "v.pth")
+    with pytest.raises(ValueError, match=rf"v\.pth.*norm='{place}'"):
+        load_released(model, tmp_path / "v.pth")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 def test_what_does_not_fit_is_listed_and_the_model_stays(tmp_path: Path) -> None:
     model, path = narrow_resnet(), tmp_path / "r.pth"
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -3,6 +3,7 @@ them again.
 """
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -269,3 +270,65 @@ def test_the_config_makes_the_same_model_again(
     assert_close(again(images), model(images))
     assert_close(again.attend(images), model.attend(images))
     assert again.config == model.config
+
+
+def slow_cubic(line: list[float], new: int) -> list[float]:
+    """Cubic convolution (a = -0.75) of m values at a scale of (new + 0.1) / m, edges repeated."""
+    m, result = len(line), []
+    for i in range(new):
+        at, total = (i + 0.5) * m / (new + 0.1) - 0.5, 0.0
+        for tap in range(math.floor(at) - 1, math.floor(at) + 3):
+            d = abs(at - tap)
+            weight = 1.25 * d**3 - 2.25 * d**2 + 1
+            if d > 1:
+                weight = -0.75 * (d**3 - 5 * d**2 + 8 * d - 4)
+            total += weight * line[min(max(tap, 0), m - 1)]
+        result.append(total)
+    return result
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("pool", "size", "resampled"),
+    [
+        ("simpool", (160, 160), True),  # the slip of SimPool's program
+        ("simpool", (96, 208), True),
+        ("cls", (160, 160), False),
+        ("cls", (208, 96), True),
+    ],
+)
+def test_dinos_positions(pool: str, size: tuple[int, int], resampled: bool) -> None:
+    torch.manual_seed(0)
+    model = create_model("test_vit", pool, 0, dino_positions=True).eval()
+    encoder: Any = model.backbone.model
+    encoder.pos_embed.normal_()
+    rows, columns = size[0] // 16, size[1] // 16
+    added = encoder._pos_embed(torch.zeros(1, rows, columns, 64))[0]
+    prefix = int(pool == "cls")
+    assert len(added) == prefix + rows * columns
+    old = encoder.pos_embed[0, prefix:].unflatten(0, (10, 10))
+    if prefix:
+        torch.testing.assert_close(added[0], (encoder.cls_token + encoder.pos_embed)[0, 0])
+    for channel in (0, 63):
+        expected = old[..., channel].tolist()
+        if resampled:
+            across = [slow_cubic(line, columns) for line in expected]
+            down = [slow_cubic(list(line), rows) for line in zip(*across, strict=True)]
+            expected = [list(line) for line in zip(*down, strict=True)]
+        actual = added[prefix:, channel].unflatten(0, (rows, columns))
+        torch.testing.assert_close(actual, torch.tensor(expected), rtol=1e-4, atol=1e-4)
+    images = torch.randn(2, 3, *size)
+    again = create_model(**model.config).eval()
+    again.load_state_dict(model.state_dict())
+    for twin in (again, copy.deepcopy(model)):
+        assert_close(twin.embed(images), model.embed(images))
+    plain = create_model(**model.config | {"dino_positions": False}).eval()
+    plain.load_state_dict(model.state_dict())
+    differs = (plain.embed(images) - model.embed(images)).abs().max() > 1e-4
+    assert differs == resampled
+
+
+def test_only_a_vit_has_dinos_positions() -> None:
+    for name in ("resnet18", "test_vit3"):
+        with pytest.raises(ValueError, match=rf"'{name}'.*DINO"):
+            create_model(name, "gap", 0, dino_positions=True)

@@ -18,6 +18,7 @@ from ...data.loading import UnreadableImage, load
 from ...models import PooledModel
 from ...models.attention_maps import backbone_of, cls_attention, last_keys
 from ...models.cam import minmax
+from ...models.surgery import use_dino_positions
 from ..distributed import device_of
 from ..input_size import InputSize, stride_of, supported_size
 from ..maps import WithSize
@@ -63,6 +64,7 @@ class PatchFeatureExtractor:
     `size` is that of the short side. `source` is where keys come from (`last_keys`); `head` is one
     of several maps, None their mean. `centre` subtracts the mean over an image's patches from its
     keys. `pad` pads images to whole patches, as the published LOST does, instead of resizing them.
+    `dino_positions` resamples the position embeddings of a ViT as the DINO program does.
     """
 
     def __init__(
@@ -75,12 +77,15 @@ class PatchFeatureExtractor:
         head: int | None = None,
         centre: bool = False,
         pad: bool = False,
+        dino_positions: bool = False,
     ) -> None:
         self.model, self.source, self.head, self.centre = model.eval(), source, head, centre
         self.needs_keys, self.needs_attention = keys, attention
         self.key_source: str | None = None  # where keys came from
         self.map_kind = attention_kind(model) if attention else None
         backbone = backbone_of(model)
+        if dino_positions:
+            use_dino_positions(backbone)
         self.preprocessing, stride = backbone.preprocessing, stride_of(backbone)
         if size is not None and not stride[0] <= size <= MAX_SIZE:
             raise ValueError(
