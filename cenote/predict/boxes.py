@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from PIL import Image
+from torch.nn import functional as F
 
 from ..data import Dataset
 from ..data.loading import UnreadableImage
@@ -18,10 +19,16 @@ from ..metrics.contours import EIGHT, largest_contour_box
 from ..metrics.score_maps import quantise
 from .maps import ClassMap, MapPredictor
 from .progress_file import ProgressFile, run_digest
-from .refine import SIDE, refine
 
 log = logging.getLogger(__name__)
 MIN_AREA = 0.1  # of the largest object of an image, for a further object
+# Of `refine`, a conditional random field.
+CRF_SIDE = 48  # pixels; time and memory grow with its fourth power
+CRF_MAP_WEIGHT = 12.0  # of the map's distance to the threshold, in log odds
+CRF_PAIR_WEIGHT = 3.0  # of the other pixels' opinion, in log odds
+CRF_POSITION = 0.5  # standard deviation of the kernel, in sides of the photograph
+CRF_COLOUR = 0.05  # standard deviation of the kernel, in ranges of a colour channel
+CRF_STEPS = 5
 
 
 class MapPrediction(NamedTuple):
@@ -59,7 +66,7 @@ def predict_boxes(
 ) -> Iterator[BoxPrediction | UnreadableImage]:
     """Predict the boxes of each image for the predicted class, as the WSOL protocol does.
 
-    `refined`: maps follow the edges of the photographs (refine.py).
+    `refined`: maps follow the edges of the photographs (`refine`).
 
     With a progress file, which the caller removes, a killed run resumes, also at another threshold.
     """
@@ -77,7 +84,7 @@ def predict_boxes(
         else:
             photograph = None
             if refined:
-                photograph = dataset.image(prediction.position, preprocessing.min_side(SIDE))
+                photograph = dataset.image(prediction.position, preprocessing.min_side(CRF_SIDE))
             boxes = boxes_from_map(predictor, prediction, threshold, several, photograph)
             if not len(boxes.boxes):
                 path = dataset.path(prediction.position)
@@ -181,3 +188,36 @@ def to_pixels(cells: Array, grid: tuple[int, ...], size: tuple[int, int]) -> Arr
     pixels[:, :2] = np.minimum(pixels[:, :2], limits[:2] - 1)
     pixels[:, 2:] = np.clip(pixels[:, 2:], pixels[:, :2] + 1, limits[2:])
     return pixels
+
+
+def refine(score_map: Array, photograph: Image.Image, threshold: float) -> Array:
+    """Return a map (H, W) in [0, 1] that follows the photograph's edges, for the same threshold.
+
+    A dense conditional random field: pixels that are near and of similar colour should both be
+    object or both be background [Krähenbühl and Koltun 2011]. At this size the mean field over all
+    pairs is exact, one matrix product a step. The map (H, W) is of the whole photograph. A constant
+    map has no object and is not changed.
+    """
+    if score_map.min() == score_map.max():
+        return score_map
+    scores = F.interpolate(torch.from_numpy(score_map)[None, None].float(), CRF_SIDE, mode="area")
+    unary = CRF_MAP_WEIGHT * (scores.flatten() - threshold)  # (N,)
+    pixels = photograph.convert("RGB").resize((CRF_SIDE, CRF_SIDE), Image.Resampling.BILINEAR)
+    affinity = pair_weights(torch.from_numpy(np.asarray(pixels) / np.float32(255)))
+    probability = unary.sigmoid()  # (N,) of object
+    for _ in range(CRF_STEPS):
+        probability = (unary + CRF_PAIR_WEIGHT * (affinity @ (2 * probability - 1))).sigmoid()
+    grid = probability.reshape(1, 1, CRF_SIDE, CRF_SIDE)
+    fine = F.interpolate(grid, score_map.shape, mode="bicubic")[0, 0].clamp(0, 1).numpy()
+    # A probability of 0.5 becomes the threshold.
+    refined: Array = np.interp(fine, [0, 0.5, 1], [0, threshold, 1]).astype(np.float32)
+    return refined
+
+
+def pair_weights(pixels: torch.Tensor) -> torch.Tensor:
+    """(S, S, 3) in [0, 1] -> (N, N): a Gaussian of position and colour, whose rows sum to 1."""
+    axis = torch.arange(len(pixels)) / len(pixels)
+    positions = torch.cartesian_prod(axis, axis)  # (N, 2)
+    points = torch.cat([positions / CRF_POSITION, pixels.flatten(0, 1) / CRF_COLOUR], 1)  # (N, 5)
+    # exp(-|p - q|^2 / 2): the term |p|^2 is the same in a row, and the sum of the row cancels it.
+    return (points @ points.T - points.square().sum(1) / 2).softmax(1)

@@ -47,7 +47,7 @@ from ..predict.engine import run_frozen
 from ..predict.feature_cache import CachedFeatures, FeatureCache
 from ..predict.progress_file import files_digest
 from ..report.blocks import Block, picture_blocks
-from ..report.segmentation import segmentation_page
+from ..report.maps import segmentation_page
 from .config import OptimizationConfig, Options
 from .engine import Engine, Examples, Task, dataset_of, load_batches
 from .extraction import extract

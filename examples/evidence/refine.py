@@ -3,7 +3,7 @@
     python examples/evidence/refine.py DATA... [--images 100] [--draws 3]
 
 Each folder has an annotations.csv with columns file, x1, y1, x2, y2 (or body_x1, ...), and mask if
-there are masks. 60 images, on which the constants of cenote/predict/refine.py were chosen, are left
+there are masks. 60 images, on which the constants of `refine` were chosen, are left
 out; a draw is a random choice of the others. A mask is that of the largest object; the border
 of a trimap is ignored.
 """

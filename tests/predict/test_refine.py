@@ -8,9 +8,8 @@ import torch
 from PIL import Image
 
 from cenote.predict import refine as module
-from cenote.predict.boxes import BoxPrediction, predict_boxes
+from cenote.predict.boxes import BoxPrediction, pair_weights, predict_boxes, refine
 from cenote.predict.maps import MapPredictor
-from cenote.predict.refine import pair_weights, refine
 from tests.synthetic import rectangles
 from tests.toy_models import localizer
 
