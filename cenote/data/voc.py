@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from .checks import LayoutError, check, check_layout, list_contents
+from .checks import LayoutError, check, check_layout, errors_in, list_contents
 from .dataset import Dataset, pack
 from .images import is_image_name
 from .record import Box, Problem, Record, box_classes
@@ -47,17 +47,13 @@ def read_voc(
 
 def read_annotation(path: Path) -> list[Box]:
     """Return the objects of one XML file; a ValueError says what is wrong with it."""
-    try:
+    with errors_in(path):
         content = path.read_bytes()
         check(b"<!DOCTYPE" not in content.replace(b"\0", b""), DOCTYPE)  # in UTF-16, too
         parser = ElementTree.XMLParser(target=_NoDoctype())
         parser.feed(content)
         annotation: ElementTree.Element = parser.close()
         return [_box(element) for element in annotation.iter("object")]
-    except ElementTree.ParseError as error:
-        raise ValueError(f"{path} is not XML: {error}") from error
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 class _NoDoctype(ElementTree.TreeBuilder):

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ..compiled import available
 from .arrays import Array
 from .boxes import box_iou
 from .score_maps import check_score_map, quantise
@@ -23,9 +22,6 @@ def contour_overlaps(levels: Array, truth: Array, version: int = 2) -> Array:
     """
     best = np.zeros(256)
     best[levels.max() :] = box_iou([0, 0, 0, 0], truth, plus_one=True).max()
-    if not available():
-        _overlaps_by_threshold(levels, truth, version, best)
-        return best
     from .compiled_loops import ALL, HOLES, LARGEST, SWEEPS, fill_holes, met_before, sort_pixels
 
     truth, levels = np.ascontiguousarray(truth, np.int64), np.ascontiguousarray(levels)
@@ -40,23 +36,10 @@ def contour_overlaps(levels: Array, truth: Array, version: int = 2) -> Array:
     return best
 
 
-def _overlaps_by_threshold(levels: Array, truth: Array, version: int, best: Array) -> None:
-    """Set best[c], for every c below the highest level, without numba."""
-    low = 0
-    for high in np.unique(levels):  # the foreground of all thresholds from low up to here
-        if high > low:
-            boxes = _boxes(levels >= high, version)
-            best[low:high] = box_iou(boxes, truth, plus_one=True).max()
-        low = high
-
-
 def boxes_at(score_map: Any, threshold: float, version: int = 1) -> Array:
     """(k, 4) boxes x0, y0, x1, y1 of a score map in [0, 1] at one threshold; (0, 4) if none."""
     levels = quantise(check_score_map(score_map, "the image"))
-    return _boxes(levels > int(threshold * levels.max()), version)
-
-
-def _boxes(foreground: Array, version: int) -> Array:
+    foreground = levels > int(threshold * levels.max())
     boxes = contour_boxes(foreground) if version == 2 else largest_contour_box(foreground)
     boxes[:, 2:] = np.minimum(boxes[:, 2:], np.array(foreground.shape[::-1]) - 1)
     return boxes

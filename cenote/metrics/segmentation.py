@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..compiled import available
 from .arrays import Array, numpy_array
 from .score_maps import bin_edges, check_score_map
 
@@ -168,16 +167,11 @@ def pixel_average_precision(
 
 
 def _histograms(scores: Array, truth: Array, edges: Array, bin_width: float, name: str) -> Array:
-    if available():
-        from .compiled_loops import count_pixels, edges_as
+    from .compiled_loops import count_pixels, edges_as
 
-        pixels = np.zeros((2, len(edges) - 1), np.int64)
-        bins = edges_as(scores.dtype, bin_width)
-        wrong = count_pixels(scores.ravel(), truth.ravel(), *bins, pixels)
-    else:
-        pixels = np.stack([np.histogram(scores[truth == value], edges)[0] for value in (0, 1)])
-        wrong = bool(((truth != 0) & (truth != 1) & (truth != VOID)).any())
-    if wrong:
+    pixels = np.zeros((2, len(edges) - 1), np.int64)
+    bins = edges_as(scores.dtype, bin_width)
+    if count_pixels(scores.ravel(), truth.ravel(), *bins, pixels):
         raise ValueError(
             f"{name}: a mask has 0, 1 and 255 (ignored), got {np.unique(truth)[:5].tolist()}"
         )

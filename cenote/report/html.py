@@ -23,6 +23,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image
 
+from ..data.checks import errors_in
 from ..data.files import write_atomically
 from .blocks import Bars, Block, Page, RelativeBox, Scatter, Table, TableColumn, data_uri
 from .plots import COLOURS, FADED, INK, PAPER, draw_scatter
@@ -68,14 +69,10 @@ def write_page(folder: Path, page: Page) -> list[str]:
 
 def read_page(folder: Path) -> Page:
     """Read the page that `write_page` wrote."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
 
-    try:
+    with errors_in(folder / JSON):
         return TypeAdapter(Page).validate_json((folder / JSON).read_bytes(), strict=True)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, problem["loc"])) or "it"
-        raise ValueError(f"{folder / JSON}: {place}: {problem['msg']}") from error
 
 
 def evaluation_page(

@@ -1,11 +1,8 @@
-"""One sweep finds what a loop over thresholds finds: identical numbers, for every threshold, with
-and without numba.
-"""
+"""One sweep finds what a loop over thresholds finds: identical numbers, for every threshold."""
 
 import numpy as np
 import pytest
 
-import cenote.metrics.contours as overlaps_module
 from cenote.metrics import boxes_at
 from cenote.metrics.contours import contour_overlaps
 from tests.metrics import contours
@@ -14,16 +11,9 @@ NAMED = dict(contours.shapes())
 FLOOD = {1: contours.flood_largest, 2: contours.flood_boxes}
 
 
-@pytest.fixture(params=["numba", "scipy"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param != "numba":
-        monkeypatch.setattr(overlaps_module, "available", lambda: False)
-    return str(request.param)
-
-
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("name", NAMED)
-def test_shapes_that_are_easy_to_get_wrong(name: str, version: int, way: str) -> None:
+def test_shapes_that_are_easy_to_get_wrong(name: str, version: int) -> None:
     levels = NAMED[name].astype(np.uint8)
     for seed in range(3):
         truth = contours.random_truth(np.random.default_rng(seed), levels)
@@ -33,7 +23,7 @@ def test_shapes_that_are_easy_to_get_wrong(name: str, version: int, way: str) ->
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("seed", range(10))
-def test_random_maps_against_flood_fill(seed: int, version: int, way: str) -> None:
+def test_random_maps_against_flood_fill(seed: int, version: int) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(5):
         levels = contours.random_levels(rng, most=11)

@@ -4,15 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-import cenote.metrics.segmentation as module
 from cenote.metrics import PixelPrecision, pixel_average_precision
-
-
-@pytest.fixture(params=["numba", "numpy"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param != "numba":
-        monkeypatch.setattr(module, "available", lambda: False)
-    return str(request.param)
 
 
 def case(seed: int = 0, dtype: type = np.float32) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -46,7 +38,7 @@ def slow(maps: list[np.ndarray], masks: list[np.ndarray], bin_width: float) -> f
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("bin_width", [0.01, 0.001, 0.07, 0.1, 1.0])
-def test_counts_are_those_of_numpy(bin_width: float, dtype: type, way: str) -> None:
+def test_counts_are_those_of_numpy(bin_width: float, dtype: type) -> None:
     maps, masks = case(dtype=dtype)
     precision = PixelPrecision(bin_width)
     expected = np.zeros_like(precision.pixels)
@@ -58,14 +50,14 @@ def test_counts_are_those_of_numpy(bin_width: float, dtype: type, way: str) -> N
     assert precision.result() == pytest.approx(slow(maps, masks, bin_width), abs=1e-12)
 
 
-def test_the_ends_of_the_scale(way: str) -> None:
+def test_the_ends_of_the_scale() -> None:
     mask = np.array([[1, 1, 0, 0]])
     assert pixel_average_precision([np.array([[1.0, 0.9, 0.2, 0.1]])], [mask]) == 1
     assert pixel_average_precision([np.full((1, 4), 0.5)], [mask]) == 0.5
     assert pixel_average_precision([np.array([[0.0, 0.0, 1.0, 1.0]])], [mask]) == 0.5
 
 
-def test_tensors_bools_and_half_precision(way: str) -> None:
+def test_tensors_bools_and_half_precision() -> None:
     scores = torch.rand(6, 7, generator=torch.Generator().manual_seed(0)).half()
     mask = scores > 0.4
     assert pixel_average_precision([scores], [mask]) == pixel_average_precision(
@@ -98,7 +90,7 @@ def test_bad_input_is_refused() -> None:
         pixel_average_precision([ones * np.nan], [ones])
 
 
-def test_a_mask_has_three_values(way: str) -> None:
+def test_a_mask_has_three_values() -> None:
     with pytest.raises(ValueError, match=r"image 0\b.*\[2\]"):
         pixel_average_precision([np.ones((2, 3))], [np.full((2, 3), 2)])
 
