@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cenote.predict import refine as module
+from cenote.predict import boxes as module
 from cenote.predict.boxes import BoxPrediction, pair_weights, predict_boxes, refine
 from cenote.predict.maps import MapPredictor
 from tests.synthetic import rectangles
@@ -22,22 +22,24 @@ def slow_mean_field(scores: np.ndarray, pixels: np.ndarray, threshold: float) ->
     """Return (S, S) probabilities of object [Krähenbühl and Koltun 2011, Algorithm 1], pair by pair."""
     side = len(scores)
     places = [(y, x) for y in range(side) for x in range(side)]
-    unary = {p: module.MAP_WEIGHT * (float(scores[p]) - threshold) for p in places}
+    unary = {p: module.CRF_MAP_WEIGHT * (float(scores[p]) - threshold) for p in places}
 
     def kernel(p: tuple[int, int], q: tuple[int, int]) -> float:
-        distance = sum(((a - b) / side / module.POSITION) ** 2 for a, b in zip(p, q, strict=True))
+        distance = sum(
+            ((a - b) / side / module.CRF_POSITION) ** 2 for a, b in zip(p, q, strict=True)
+        )
         colour = sum(
-            ((a - b) / module.COLOUR) ** 2 for a, b in zip(pixels[p], pixels[q], strict=True)
+            ((a - b) / module.CRF_COLOUR) ** 2 for a, b in zip(pixels[p], pixels[q], strict=True)
         )
         return math.exp(-(distance + colour) / 2)
 
     field = {p: 1 / (1 + math.exp(-unary[p])) for p in places}
-    for _ in range(module.STEPS):
+    for _ in range(module.CRF_STEPS):
         update = {}
         for p in places:
             weights = [kernel(p, q) for q in places]
             message = sum(w * (2 * field[q] - 1) for w, q in zip(weights, places, strict=True))
-            log_odds = unary[p] + module.PAIR_WEIGHT * message / sum(weights)
+            log_odds = unary[p] + module.CRF_PAIR_WEIGHT * message / sum(weights)
             update[p] = 1 / (1 + math.exp(-log_odds))
         field = update
     return np.array([field[p] for p in places]).reshape(side, side)
@@ -47,7 +49,7 @@ def slow_mean_field(scores: np.ndarray, pixels: np.ndarray, threshold: float) ->
 def test_the_mean_field_is_that_of_the_equation(
     threshold: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SIDE", 7)
+    monkeypatch.setattr(module, "CRF_SIDE", 7)
     scores = np.random.default_rng(0).random((7, 7), np.float32)
     photograph = noise(7)
     pixels = np.asarray(photograph, np.float64) / 255
