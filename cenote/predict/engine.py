@@ -59,20 +59,21 @@ def run_frozen(network: nn.Module, images: Tensor) -> Any:
     under autocast and with hooks it is PyTorch that computes them. Weights may change in place or by
     `load_state_dict`, but not through `.data`, which cannot be noticed.
     """
-    if (
-        not cpu_is_supported()
-        or _only_pytorch.get()
-        or torch.is_grad_enabled()
-        or network.training
-        or images.device.type != "cpu"
-        or images.dtype != torch.float32
-        or torch.is_autocast_enabled("cpu")
-        or not len(images)
-    ):
-        return network(images)
-    if network not in _engines:
-        _engines[network] = NetworkRunner()
-    return _engines[network].run(network, images)
+    with _use_threads(_network_threads.get() or torch.get_num_threads()):
+        if (
+            not cpu_is_supported()
+            or _only_pytorch.get()
+            or torch.is_grad_enabled()
+            or network.training
+            or images.device.type != "cpu"
+            or images.dtype != torch.float32
+            or torch.is_autocast_enabled("cpu")
+            or not len(images)
+        ):
+            return network(images)
+        if network not in _engines:
+            _engines[network] = NetworkRunner()
+        return _engines[network].run(network, images)
 
 
 @cache
@@ -93,6 +94,34 @@ def only_pytorch() -> Iterator[None]:
         yield
     finally:
         _only_pytorch.reset(token)
+
+
+_network_threads: ContextVar[int | None] = ContextVar("_network_threads", default=None)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Use one thread of PyTorch, and as many as before inside of `run_frozen`.
+
+    Threads wait for each other after each operation: for the small ones of a single image that
+    takes longer than the operation, above all if other processes use the cores.
+    """
+    token = _network_threads.set(torch.get_num_threads())
+    try:
+        with _use_threads(1):
+            yield
+    finally:
+        _network_threads.reset(token)
+
+
+@contextmanager
+def _use_threads(count: int) -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def embed_images(model: ImageText, pixels: Tensor) -> Tensor:
@@ -162,14 +191,14 @@ class ConvertedNetwork:
     def __init__(
         self, network: nn.Module, images: Tensor, cached: CachedNetwork, threads: int
     ) -> None:
-        with _one_thread():
+        with _use_threads(1):
             self.structure = network(images[:CHECKED])
         if not isinstance(self.structure, Tensor | Features):
             tensors = type(self.structure) is tuple and _tensors(self.structure)
             if not tensors or len(tensors) < len(self.structure):
                 raise ValueError("the network does not return tensors only")
         for convert_again in (False, True):  # what is in the cache may be of another network
-            with _one_thread():
+            with _use_threads(1):
                 model = cached.read_or_convert(network, images, convert_again)
             self.request = _compile(model, threads).create_infer_request()
             difference = _difference(self.structure, self(images[:CHECKED]))
@@ -329,17 +358,6 @@ def _compile(model: Any, threads: int) -> Any:
         "ENABLE_CPU_PINNING": False,  # other processes may use the same cores
     }
     return _core().compile_model(model, "CPU", settings)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Use one thread of PyTorch: several wait for each other if other processes use the cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 _process_id: int | None = None  # of the process that started OpenVINO

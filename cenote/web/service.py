@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from ..allocator import keep_memory
 from ..data import open_dataset, read_image
 from ..data.images import RAW
+from ..predict.engine import one_thread
 from ..search.index import EntryImages
 from ..search.methods import DESCRIPTIONS, METHODS
 from ..search.query import ImageInput, Searcher, SearchRequest, choose_method
@@ -76,7 +77,8 @@ class Service:
     def answer(self, request: WorkerRequest, content: bytes) -> Any:
         """Answer a request; every failure is an HTTPException, or a file that was not sent."""
         try:
-            return request.run(self, content)
+            with one_thread():
+                return request.run(self, content)
         except (HTTPException, FileNeeded):
             raise
         except Exception as error:

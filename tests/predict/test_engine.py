@@ -16,7 +16,7 @@ from cenote.backbones import Backbone, Features, create_backbone
 from cenote.models import create_model
 from cenote.models.image_text import ImageNetwork
 from cenote.predict import engine
-from cenote.predict.engine import ConvertedNetwork, embed_images, run_frozen
+from cenote.predict.engine import ConvertedNetwork, embed_images, one_thread, run_frozen
 from cenote.predict.feature_cache import FeatureCache
 from tests.toy_models import ColourModel
 
@@ -81,6 +81,29 @@ def test_positions_of_a_vit_are_resized_as_in_pytorch() -> None:
     for size in (160, 96):
         assert_equal(backbone, images(2, size))
     assert len(engine._engines[backbone].converted) == 2
+
+
+def test_small_operations_use_one_thread_and_networks_use_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Threads(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            return torch.tensor(torch.get_num_threads())
+
+    monkeypatch.setattr(engine, "MIN_PIXELS", 10**9)  # not converted
+    before = torch.get_num_threads()
+    network = Threads().eval()
+    try:
+        torch.set_num_threads(3)
+        with one_thread():
+            assert torch.get_num_threads() == 1
+            with torch.no_grad():
+                assert run_frozen(network, images(1)) == 3
+            assert run_frozen(network, images(1)) == 3  # with gradients
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_few_images_are_computed_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
