@@ -95,6 +95,11 @@ class Backbone(nn.Module):
         pixels = f"{size[0]}x{size[1]} pixels"
         raise ValueError(f"'{self.name}' has {n} tokens for {pixels}: no grid of its stride {h:g}")
 
+    def attention_grid(self, grid: tuple[int, int]) -> tuple[int, int]:
+        """Return the grid of the last block's keys, which is coarser than the tokens' in CvT."""
+        stride = getattr(self.model, "key_stride", 1)
+        return -(-grid[0] // stride), -(-grid[1] // stride)
+
     def stride(self) -> tuple[float, float]:
         """Return the pixels from one position of the map to the next, down and across."""
         info: Any = getattr(self.model, "feature_info", None) or [{"reduction": None}]

@@ -1,8 +1,12 @@
-"""A backbone by name: timm's, one whose weights come with pip, and two very small ones."""
+"""A backbone by name: timm's, one whose weights come with pip, two very small ones, and networks
+of the papers that timm does not have.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from torch import Tensor, nn
 
 from ..options import suggest
 from .backbone import Backbone
+from .networks import NETWORKS
 from .preprocessing import Preprocessing
 from .weights import load_weights, without_retries
 
@@ -30,6 +35,7 @@ MICRO: dict[str, tuple[str, Options]] = {
     # 0.4 million, 2 x 2 positions, or 4 x 4 and 8 x 8 with stride=2 and 4
     "resnet_micro": ("test_resnet", {}),
 }
+WITHOUT_WEIGHTS = (*MICRO, *NETWORKS)  # there are none to download
 MICRO_PREPROCESSING = Preprocessing(size=64, interpolation="bilinear")
 # Any input size at run time, in the words that the model's family understands.
 ANY_SIZE: tuple[Options, ...] = ({"strict_img_size": False}, {"dynamic_img_size": True}, {})
@@ -45,26 +51,28 @@ def create_backbone(
     """Create a backbone by timm's name, or "lite0": EfficientNet-Lite0 with weights from pip.
 
     "vit_micro" and "resnet_micro" are made for images of 64 pixels, and learn from scratch in
-    minutes. `weights` is a local checkpoint of the timm model (.safetensors, or .pth loaded without
+    minutes; "bn_inception", "cvt_13", "pvt_small", "resnet20" and "t2t_vit_14" are not timm's, but
+    in `networks`. `weights` is a local checkpoint of the timm model (.safetensors, or .pth loaded without
     unpickling code).
     """
     preprocessing, created_with = None, {"img_size": img_size, **timm_options}
     pretrained = pretrained and weights is None
+    if pretrained and name in WITHOUT_WEIGHTS:
+        raise ValueError(
+            f"'{name}' has no weights to download: train it from scratch, or give a local file "
+            "(weights=..., --weights FILE)"
+        )
     if name == "lite0":
         model, preprocessing = timm.create_model(LITE0, **timm_options), LITE0_PREPROCESSING
         if pretrained:
             _load_lite0(model)
     elif name in MICRO:
-        if pretrained:
-            raise ValueError(
-                f"'{name}' has no trained weights: train it from scratch, or give a local file"
-            )
         preprocessing = MICRO_PREPROCESSING
         timm_name, options = MICRO[name]
         img_size = img_size or preprocessing.size
-        model = _create_timm(timm_name, False, img_size, options | timm_options)
+        model = _create(timm_name, False, img_size, options | timm_options)
     else:
-        model = _create_timm(name, pretrained, img_size, timm_options)
+        model = _create(name, pretrained, img_size, timm_options)
     if weights is not None:
         load_weights(model, Path(weights))
     backbone = Backbone(model, name, preprocessing)
@@ -82,12 +90,8 @@ def _load_lite0(model: nn.Module) -> None:
     model.load_state_dict(dict(zip(model.state_dict(), published.values(), strict=True)))
 
 
-def _create_timm(name: str, pretrained: bool, img_size: Any, options: Options) -> nn.Module:
-    # "vit_small_patch14_dinov2.lvd142m" names an architecture and its weights.
-    architecture = name.partition(".")[0]
-    if not timm.is_model(architecture):
-        hint = suggest(architecture, [*timm.list_models(), "lite0", *MICRO])
-        raise ValueError(f"no backbone '{name}'{hint} (timm's names, or 'lite0')")
+def _create(name: str, pretrained: bool, img_size: Any, options: Options) -> nn.Module:
+    create = NETWORKS.get(name) or _timm_factory(name, pretrained)
     sizes: list[Options] = [{}]  # convolutional networks know no img_size and need none
     if img_size is not None:
         sizes.insert(0, {"img_size": img_size})
@@ -96,7 +100,7 @@ def _create_timm(name: str, pretrained: bool, img_size: Any, options: Options) -
         try:
             with without_retries() if pretrained else nullcontext():
                 arguments = {**options, **any_size, **size}
-                model = timm.create_model(name, pretrained=pretrained, **arguments)
+                model = create(**arguments)
             if not (any_size and _crops_its_own_size(model)):
                 return model
         except TypeError as error:
@@ -111,7 +115,16 @@ def _create_timm(name: str, pretrained: bool, img_size: Any, options: Options) -
                 f"the weights of '{name}' could not be loaded ({reason}): without network use the "
                 "backbone 'lite0', or give a local file (weights=..., --weights FILE)"
             ) from error
-    raise ValueError(f"timm cannot make '{name}' with {options}: {refused}")
+    raise ValueError(f"'{name}' cannot be created with {options}: {refused}")
+
+
+def _timm_factory(name: str, pretrained: bool) -> Callable[..., nn.Module]:
+    # "vit_small_patch14_dinov2.lvd142m" names an architecture and its weights.
+    architecture = name.partition(".")[0]
+    if not timm.is_model(architecture):
+        hint = suggest(architecture, [*timm.list_models(), "lite0", *WITHOUT_WEIGHTS])
+        raise ValueError(f"no backbone '{name}'{hint} (timm's names, or 'lite0')")
+    return partial(timm.create_model, name, pretrained=pretrained)
 
 
 def _crops_its_own_size(model: Any) -> bool:

@@ -152,7 +152,8 @@ def cls_scores(
             f"'{backbone.name}' has no CLS token (or it was removed: keep_cls=True keeps it)"
         )
     features, all_scores = run_with_hook(backbone, images, AttentionCall.cls_scores)
-    tokens = features.grid[0] * features.grid[1] + backbone.prefix
+    grid = backbone.attention_grid(features.grid)
+    tokens = grid[0] * grid[1] + backbone.prefix
     # Late class attention (CaiT, XCiT) has blocks before it that mix channels, or part of the
     # tokens.
     rows = [s for s in all_scores if s.shape[-1] == tokens and len(s) == len(images)]
@@ -160,7 +161,7 @@ def cls_scores(
         raise ValueError(_unseen(backbone))
     if block is not None:
         rows = [rows[block]]
-    return rows, features.grid
+    return rows, grid
 
 
 def rollout(model: nn.Module, images: Tensor) -> Tensor:
@@ -354,9 +355,10 @@ class AttentionLogits:
             a = self.model.pool_features(self.features)[1]
             assert a is not None
             return a.float().clamp_min(torch.finfo(torch.float32).tiny).log()  # (B, queries, H, W)
-        tokens, grid, _ = self.features
-        patches, backbone, rows = grid[0] * grid[1], self.model.backbone, self.rows
-        if rows is None or (len(rows), rows.shape[-1]) != (len(tokens), patches + backbone.prefix):
+        backbone, rows = self.model.backbone, self.rows
+        grid = backbone.attention_grid(self.features.grid)
+        patches, images = grid[0] * grid[1], len(self.features.tokens)
+        if rows is None or (len(rows), rows.shape[-1]) != (images, patches + backbone.prefix):
             raise ValueError(
                 f"the last attention of '{backbone.name}' is not one of CLS over all patches: a "
                 "pool can take its place"

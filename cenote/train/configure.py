@@ -16,7 +16,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from ..backbones.create import MICRO
+from ..backbones.create import WITHOUT_WEIGHTS
 from ..losses.mixing import Mixable
 from ..models import load
 from ..models.image_text.text_encoder import Words
@@ -204,7 +204,7 @@ def _start(config: RunConfig, recipe: Recipe | None) -> RunConfig:
     """Decide what the weights are: of the backbone, or of a whole model."""
     model = config.model
     if model.weights is None:
-        if config.command == "clip" and model.backbone in MICRO:
+        if config.command == "clip" and model.backbone in WITHOUT_WEIGHTS:
             model = replace(model, pretrained=False)
         return replace(config, model=model)
     whole = model.weights.is_dir() and config.command != "clip"
