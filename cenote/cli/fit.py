@@ -55,7 +55,7 @@ def run(
     from cenote.train.fit import fit
 
     use_device(device)
-    config = config_of("fit", options)
+    config = config_of("fit", options, data)
     with exit_if_stopped("fit"):
         report = fit(open_dataset(data), out, config, resume=resume)
     if not is_main_process():
@@ -106,7 +106,7 @@ def sweep(
     from cenote.train.sweep import sweep as run_sweep
 
     use_device(device)
-    config, recipe = config_of("fit", options), recipe_of(options)
+    config, recipe = config_of("fit", options, data), recipe_of(options)
     space = search_space(search, recipe, config.model.freeze)
     given = given_options("fit", options)
     refuse_fixed(space, [*given, *given.get("settings", {})])

@@ -93,7 +93,10 @@ def test_bn_inception_loads_the_published_names(tmp_path: Path) -> None:
                 value = ours.get(f"{path}.{part}.{kind}")
                 if value is not None:
                     published[f"{theirs}{suffix}.{kind}"] = torch.rand(value.shape).to(value.dtype)
-    published |= {"last_linear.weight": torch.rand(1000, 1024), "last_linear.bias": torch.rand(1000)}
+    published |= {
+        "last_linear.weight": torch.rand(1000, 1024),
+        "last_linear.bias": torch.rand(1000),
+    }
     assert len(published) == len(ours)
     save_file(published, tmp_path / "bn.safetensors")
     state = create_backbone("bn_inception", weights=tmp_path / "bn.safetensors").model.state_dict()

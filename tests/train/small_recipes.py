@@ -12,6 +12,11 @@ SMALL_NETWORKS: Sections = {
     "convnext": {"depths": [1, 1, 1, 1], "dims": [8, 8, 16, 16]},
     "vit": {"embed_dim": 24, "num_heads": 2, "depth": -10},
     "deit": {"embed_dim": 24, "num_heads": 2, "depth": -10},
+    # These have one size each, and tests of their own.
+    "pvt": {"backbone": "vit_micro", "depth": -4},
+    "t2t": {"backbone": "vit_micro", "depth": -4},
+    "cvt": {"backbone": "vit_micro", "depth": -4},
+    "bn_inception": {"backbone": "resnet_micro"},
 }
 SMALL_HEADS = {"out": 64, "hidden": 32, "bottleneck": 16}  # of DINO and MoCo
 EPOCH_OPTIONS = ("warmup_t_epochs", "freeze_last")  # of DINO, in epochs

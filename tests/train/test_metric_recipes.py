@@ -49,7 +49,8 @@ def test_every_data_set_has_its_numbers(name: str, data: str) -> None:
     else:
         assert recipe.cost["images"] % counts[data] == 0
     assert recipe.data == data
-    assert config.model.backbone == "resnet50.tv_in1k" and config.model.pretrained
+    network = "bn_inception" if name.endswith("bn-inception") else "resnet50.tv_in1k"
+    assert config.model.backbone == network and config.model.pretrained
     if name.endswith("-gsp"):
         few = data in ("cub-retrieval", "cars-retrieval")
         proxied = recipe.config.options.loss.startswith("proxy")
@@ -120,6 +121,12 @@ def test_every_data_set_has_its_numbers(name: str, data: str) -> None:
                 "patience": 15,
             },
             {"xbm": 25 * 112, "xbm_after": 1000, "epoch_steps": 25},
+        ),
+        (
+            "xbm-gsp-bn-inception",
+            "cub-retrieval",
+            {"lr": 1e-5, "batch": 128, "weight_decay": 1e-4},
+            {"xbm": 25 * 128, "dim": 512},
         ),
         ("xbm-gsp", "sop", {"lr": 1e-4, "patience": 10}, {"xbm": 1400 * 112, "epoch_steps": 250}),
     ],

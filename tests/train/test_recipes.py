@@ -101,8 +101,9 @@ def test_a_recipe_opens_with_command_cost_figure_and_confession(name: str) -> No
     passes = 1 if recipe.config.task == "head" else 3
     cost = recipe.cost
     each = cost["billion_multiply_adds"] * cost["views"] * passes
-    if recipe.config.command == "dino":  # small crops as well, and the teacher sees the large ones
+    if recipe.config.command == "dino":  # small crops as well
         each += cost["small_billion_multiply_adds"] * cost["small_views"] * passes
+    if recipe.config.command in ("dino", "moco"):  # the teacher sees the large ones
         each += cost["billion_multiply_adds"] * cost["views"]
     total = seen * each * 1e9
     assert f"{total:.1e}" in opening
@@ -148,6 +149,14 @@ def test_a_recipe_opens_with_command_cost_figure_and_confession(name: str) -> No
             {"lr": 5e-4 * 800 / 256, "min_lr": 1e-5, "batch": 8 * 100, "epochs": 100},
         ),
         ("sar/deit-small", {"lr": 1e-3, "batch": 1024, "weight_decay": 0.05, "epochs": 300}),
+        ("sar/pvt-small", {"lr": 1e-3, "batch": 1024, "weight_decay": 0.05, "sar": 0.01}),
+        ("sar/t2t-vit-14", {"lr": 1e-3, "batch": 1024, "weight_decay": 0.05, "sar": 0.01}),
+        ("sar/cvt-13", {"lr": 0.02, "batch": 2048, "schedule": "cosine", "sar": 0.01}),
+        ("sar/deit-small-scratch", {"epochs": 5000, "sar": 0.01}),
+        ("sar/deit-small-finetune", {"lr": 5e-4, "batch": 512, "epochs": 100}),
+        ("sar/vit-small-dino", {"batch": 512, "epochs": 300, "sar": 0.01}),
+        ("sar/vit-small-moco", {"batch": 1024, "epochs": 300, "sar": 0.01}),
+        ("sar/vit-small-linear", {"optimizer": "momentum", "epochs": 100}),
         ("localization/cub-gmp", {"batch": 32, "epochs": 50, "step_every": 15, "step_factor": 0.1}),
         (
             "localization/openimages-gmp",
