@@ -110,9 +110,9 @@ def test_bn_inception_loads_the_published_names(tmp_path: Path) -> None:
 def test_they_have_no_weights_to_download() -> None:
     with pytest.raises(ValueError, match="'pvt_small' has no weights"):
         create_backbone("pvt_small", pretrained=True)
-    with pytest.raises(ValueError, match="'pvt_smal'.*'pvt_small'"):
+    with pytest.raises(ValueError, match=r"'pvt_smal'.*'pvt_small'"):
         create_backbone("pvt_smal")
-    with pytest.raises(ValueError, match="'cvt_13'.*'depths'"):
+    with pytest.raises(ValueError, match=r"'cvt_13'.*'depths'"):
         create_backbone("cvt_13", depths=(1, 1, 1))
 
 
