@@ -27,7 +27,9 @@ class GSP(Pool):
     sigmoid(s_j + b) = mu. mu = 1 is GAP (Claim 4.1). eps: 5 for pair losses, 0.5 for proxy losses.
     `plus` adds "max" or "gem" to the vector (GMP+GSP, GeMean+GSP). `background` lets
     prototypes stand for what is left out: p_j = rho_j / (1 - mu) [GSP App. B]. `with_histogram`
-    gives z [GSP Sec. 4.3] as well, what the zero-shot loss reads.
+    gives z [GSP Sec. 4.3] as well, what the zero-shot loss reads. Training starts the prototypes at
+    tokens of the first batch (`fit`); the authors' program pools by GAP until it has 1,024 vectors,
+    and takes prototypes that are far apart among these (greedy k-centre).
     """
 
     sums_to_one = True

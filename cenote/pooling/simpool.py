@@ -25,7 +25,9 @@ class SimPool(Pool):
     unless `gamma` is given. `gamma=None` is the weighted average of X', as in the released code.
     The minimum (`floor`) is taken over the "image" (the paper), the "batch" (the released layer: a
     vector then depends on other images) or per "channel" (timm). `beta`: a learned offset of some
-    checkpoints. See also `SimPoolAblation`.
+    checkpoints. W_Q and W_K start as nn.Linear does, uniformly within 1 / sqrt d; in the authors' ViT
+    and ConvNeXt they start normally with deviation 0.02, in their ResNet as here. See also
+    `SimPoolAblation`.
     """
 
     sums_to_one = True
