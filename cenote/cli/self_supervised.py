@@ -32,7 +32,7 @@ def dino(
 
     Any backbone, any pool. Labels are used for evaluation only: k nearest neighbours after every
     epoch, and a linear probe at the end. Without --lr the paper's learning rate grows with batches
-    above 256. RUN contains the teacher of the best epoch. A run that is killed and resumed ends
+    above 256. RUN contains the teacher of the last epoch. A run that is killed and resumed ends
     with the same weights; torchrun spreads it over processes.
 
     Args:
@@ -54,7 +54,7 @@ def moco(
 
     Any backbone, any pool. Labels are used for evaluation only: k nearest neighbours after every
     epoch, and a linear probe at the end. Without --lr the paper's learning rate grows with batches
-    above 256. RUN contains the teacher of the best epoch. A run that is killed and resumed ends
+    above 256. RUN contains the teacher of the last epoch. A run that is killed and resumed ends
     with the same weights; torchrun spreads it over processes.
 
     Args:

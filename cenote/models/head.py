@@ -31,10 +31,15 @@ def create_pool_for(
 
 def simpool_gamma(backbone: Backbone) -> float:
     """Return 1.25 for transformers and 2 for convolutional networks [SimPool Sec. C.4]."""
-    for name, part in backbone.named_modules():
-        if "pool" not in name and (hasattr(part, "num_heads") or hasattr(part, "heads")):
-            return 1.25
-    return 2.0
+    return 1.25 if is_transformer(backbone) else 2.0
+
+
+def is_transformer(backbone: Backbone) -> bool:
+    """Return whether a layer has attention heads."""
+    return any(
+        "pool" not in name and (hasattr(part, "num_heads") or hasattr(part, "heads"))
+        for name, part in backbone.named_modules()
+    )
 
 
 class Head(nn.Module):
@@ -189,9 +194,19 @@ class DinoHead(nn.Module):
 class MocoHead(nn.Sequential):
     """MoCo-v3's projector and predictor: linear layers and BatchNorm, the last without affine."""
 
-    def __init__(self, dim: int, out: int = 256, hidden: int = 4096, layers: int = 3) -> None:
+    def __init__(
+        self,
+        dim: int,
+        out: int = 256,
+        hidden: int = 4096,
+        layers: int = 3,
+        last_norm: bool = True,
+    ) -> None:
         sizes = [dim, *[hidden] * (layers - 1), out]
-        super().__init__(*_mlp(sizes, nn.ReLU, True, bias=False), nn.BatchNorm1d(out, affine=False))
+        steps = list(_mlp(sizes, nn.ReLU, True, bias=False))
+        if last_norm:
+            steps.append(nn.BatchNorm1d(out, affine=False))
+        super().__init__(*steps)
 
 
 def _mlp(

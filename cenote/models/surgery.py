@@ -225,6 +225,29 @@ def _is_plain(block: nn.Module) -> bool:
     return is_known and scaled and all(hasattr(block, name) for name in layers)
 
 
+@torch.no_grad()
+def fix_positions(backbone: Backbone) -> None:
+    """Replace learned position embeddings (1, prefix + H W, D) by fixed ones, as MoCo-v3 does.
+
+    Quarters of the channels are sine and cosine of the row, then of the column, in wavelengths from
+    2 pi to 10,000 times as much; CLS has zeros. Encoders with other positions are not changed.
+    """
+    encoder: Any = backbone.model
+    positions = getattr(encoder, "pos_embed", None)
+    grid = getattr(getattr(encoder, "patch_embed", None), "grid_size", None)
+    if not isinstance(positions, nn.Parameter) or positions.ndim != 3 or grid is None:
+        return
+    patches, dim = grid[0] * grid[1], positions.shape[2]
+    if positions.shape[1] < patches or dim % 4:
+        return
+    omega = 10_000 ** -(torch.arange(dim // 4) / (dim // 4))
+    row, column = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
+    angles = [place.reshape(-1, 1) * omega for place in (row, column)]  # (H W, D / 4)
+    waves = torch.cat([f(angle) for angle in angles for f in (torch.sin, torch.cos)], 1)
+    positions.zero_()[0, -patches:] = waves.to(positions)
+    positions.requires_grad_(False)
+
+
 def place_norm(backbone: Backbone, norm: str, out_dim: int) -> tuple[str, nn.Module]:
     """Put the encoder's last LayerNorm where `norm` says: "before" the pool, "after" it, or "none".
 

@@ -250,6 +250,7 @@ class MultiCropConfig:
     local_scale: Interval = (0.05, 0.25)
 
 
+MULTI_CROPS = {"dino": MultiCropConfig(), "moco": MultiCropConfig(scale=(0.08, 1.0))}  # published
 Augmentation = PlainCropConfig | CropConfig | WsolConfig | MultiCropConfig
 AUGMENTATIONS: dict[str, type[Any]] = {
     "crop": CropConfig,
@@ -500,7 +501,7 @@ def default_config(command: str, freeze: bool = False, scratch: bool = False) ->
         model = ModelConfig("resnet_micro", pretrained=not scratch)
         return RunConfig(command, model, train, ClipConfig(), PlainCropConfig(min_scale=0.5))
     model = ModelConfig("vit_micro", "simpool")
-    return RunConfig(command, model, train, TASKS[command](), MultiCropConfig())
+    return RunConfig(command, model, train, TASKS[command](), MULTI_CROPS[command])
 
 
 def flags_of(command: str) -> Iterator[tuple[str, str, Field[Any], Any]]:

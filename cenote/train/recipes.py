@@ -21,6 +21,7 @@ from ..data.benchmarks import find_benchmark
 from ..options import suggest
 from .config import (
     AUGMENTATIONS,
+    MULTI_CROPS,
     STRICT,
     TASKS,
     ModelConfig,
@@ -87,7 +88,7 @@ class Recipe:
         if kind not in kinds:
             hint = suggest(kind, kinds)
             raise ValueError(f"no kind of augmentation '{kind}'{hint} ({', '.join(kinds)})")
-        return AUGMENTATIONS[kind]()
+        return MULTI_CROPS.get(self.task) or AUGMENTATIONS[kind]()
 
 
 def list_recipes() -> list[str]:

@@ -18,6 +18,7 @@ import torch
 from timm.layers.drop import DropPath
 from timm.layers.patch_dropout import PatchDropout
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..data import Dataset
 from ..data.loading import Batch
@@ -26,7 +27,8 @@ from ..evaluate.validators import KnnValidator
 from ..losses import moco_loss
 from ..losses.self_supervised import Spread, answer_spread, dino_loss, teacher_probabilities
 from ..models import PooledModel, save_model
-from ..models.head import DinoHead, MocoHead
+from ..models.head import DinoHead, MocoHead, is_transformer
+from ..models.surgery import fix_positions
 from ..predict.distributed import gathered_rows, processes, rank, summed
 from .augment import build_augmentation
 from .build import build_model
@@ -36,7 +38,7 @@ from .engine import CPU, Engine, Metrics, load_batches
 from .optimizer import cosine
 from .reports import SelfSupervisedReport
 from .sar import SarLoss, SarTask
-from .state import TrainState
+from .state import LastEpochState
 
 FEW_IMAGES = 100_000
 FEW_STEPS = 10_000
@@ -55,7 +57,9 @@ class Crops(NamedTuple):
 
 
 class StudentTeacher(SarTask):
-    """Train a student whose moving average is the teacher; the teacher is validated and kept.
+    """Train a student whose moving average is the teacher; that of the last epoch is kept.
+
+    k-NN accuracy is only reported: the images that it is measured on may be those of a benchmark.
 
     `create_module(model, options)` returns the module with attributes `student` and `teacher`.
     Without `val` it is not validated.
@@ -77,7 +81,7 @@ class StudentTeacher(SarTask):
         self.settings, self.source, self.options, self.device = settings, train, options, device
         self.module = type(self).create_module(model, options).to(self.device)
         self.loader = load_batches(train, transform, settings, drop_last=True)
-        self.states = [TrainState(self.name, self.module, settings)]
+        self.states = [LastEpochState(self.name, self.module, settings)]
         self.knn = None
         if val is not None:
             self.knn = KnnValidator(train, val, settings.batch, settings.readers)
@@ -262,28 +266,42 @@ def clip_each(gradients: list[Tensor], max_norm: float) -> None:
 
 
 class MocoModule(nn.Module):
-    """Student with projector and predictor, teacher with projector; returns the loss of a batch."""
+    """Student with projector and predictor, teacher with projector; returns the loss of a batch.
+
+    As published: transformers have fixed positions, a projector of three layers, and BatchNorm after
+    the predictor; convolutional networks a projector of two layers and no such BatchNorm.
+    """
 
     def __init__(self, model: PooledModel, options: MocoConfig) -> None:
         super().__init__()
         self.options = options
+        transformer = is_transformer(model.backbone)
         patches = getattr(model.backbone.model, "patch_embed", None)
         if options.freeze_patches and patches is not None:
             patches.requires_grad_(False)
+        fix_positions(model.backbone)
         self.student = model
-        self.projector = MocoHead(model.vector_dim, options.out, options.hidden)
-        self.predictor = MocoHead(options.out, options.out, options.hidden, layers=2)
+        out, hidden = options.out, options.hidden
+        self.projector = MocoHead(model.vector_dim, out, hidden, layers=3 if transformer else 2)
+        self.predictor = MocoHead(out, out, hidden, layers=2, last_norm=transformer)
         self.teacher, self.teacher_projector = create_teacher(model), create_teacher(self.projector)
+        self.has_batch_norm = any(isinstance(m, _BatchNorm) for m in model.modules())
 
     def forward(self, crops: Crops) -> Tensor:
         (views,) = crops.groups  # two views of one size
-        queries = self.predictor(self.projector(self.student.embed(views).flatten(1))).chunk(2)
+        queries = [self.predictor(self.projector(u)) for u in self._embed(self.student, views)]
         with torch.no_grad():
-            keys = self.teacher_projector(self.teacher.embed(views).flatten(1)).chunk(2)
+            keys = [self.teacher_projector(u) for u in self._embed(self.teacher, views)]
         first = rank() * len(crops)
         pairs = zip(queries, reversed(keys), strict=True)  # each view is matched with the other one
         losses = [moco_loss(q, gathered_rows(k), self.options.temperature, first) for q, k in pairs]
         return losses[0] + losses[1]
+
+    def _embed(self, network: PooledModel, views: Tensor) -> Sequence[Tensor]:
+        """Return the vectors of each view; BatchNorm, as published, sees one view at a time."""
+        if self.has_batch_norm:
+            return [network.embed(view).flatten(1) for view in views.chunk(2)]
+        return network.embed(views).flatten(1).chunk(2)
 
     def update_teacher(self, momentum: float) -> None:
         update_teacher(self.teacher, self.student, momentum)
@@ -301,7 +319,7 @@ TASK_OF = {"dino": Dino, "moco": Moco}
 def train_without_labels(
     data: Dataset, folder: Path, config: RunConfig, resume: bool = False
 ) -> SelfSupervisedReport:
-    """Train, save the teacher of the best epoch in `folder`, and report."""
+    """Train, save the teacher of the last epoch in `folder`, and report."""
     resume = can_resume(folder, resume)
     train, val = unlabelled_splits(data)
     with processes() as device:
@@ -327,7 +345,7 @@ def train_without_labels(
             backbone=config.model.backbone,
             pool=config.model.pool,
             epoch=winner.best_epoch + 1,
-            knn=None if val is None else winner.best_score,
+            knn=winner.best_metrics.get("score"),
             knn_untrained=untrained,
             images=len(train),
             options=asdict(options),

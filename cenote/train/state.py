@@ -104,3 +104,10 @@ class TrainState:
 def active_states(states: Iterable[TrainState]) -> list[TrainState]:
     """Return the states that have not failed."""
     return [state for state in states if state.failed is None]
+
+
+class LastEpochState(TrainState):
+    """Keeps the last epoch, as published, or because there is no validation."""
+
+    def keep_if_best(self, score: float, epoch: int, metrics: dict[str, float]) -> None:
+        super().keep_if_best(float(epoch), epoch, metrics)

@@ -1,21 +1,32 @@
 """DINO and MoCo: the teacher follows, the centre moves, the last layer waits, views of a size run together."""
 
 import copy
+import itertools
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
+from cenote.evaluate.validators import KnnValidator
 from cenote.losses import dino_loss, moco_loss, spatial_entropy
 from cenote.models import load
 from cenote.models.attention_maps import AttentionLogits
 from cenote.train.augment import build_augmentation
 from cenote.train.build import build_model
-from cenote.train.config import DinoConfig, MocoConfig, OptimizationConfig
+from cenote.train.config import (
+    DinoConfig,
+    MocoConfig,
+    MultiCropConfig,
+    OptimizationConfig,
+    RunConfig,
+)
 from cenote.train.configure import configure
 from cenote.train.engine import Engine
+from cenote.train.recipes import parse_recipe
 from cenote.train.self_supervised import (
     TASK_OF,
     Crops,
@@ -131,7 +142,93 @@ def test_moco_asks_each_view_for_the_other_one() -> None:
     expected = moco_loss(query(one), key(other)) + moco_loss(query(other), key(one))
     torch.testing.assert_close(module(group_by_size([one, other])), expected, rtol=1e-4, atol=1e-5)
     frozen = [n for n, p in module.student.named_parameters() if not p.requires_grad]
-    assert frozen and all("patch_embed" in name for name in frozen)
+    assert frozen and all("patch_embed" in name or "pos_embed" in name for name in frozen)
+
+
+@pytest.mark.parametrize("backbone", ["vit_micro", "resnet_micro"])
+def test_batch_norm_of_moco_sees_one_view_at_a_time(backbone: str) -> None:
+    """The published forward pass, written out: loss, gradients and running statistics."""
+    config = replace(MOCO, model=replace(MOCO.model, backbone=backbone, backbone_options={}))
+    module = MocoModule(build_model(config), MocoConfig(out=16, hidden=32)).train()
+    by_hand = copy.deepcopy(module)
+    one, other = torch.randn(4, 3, 32, 32), torch.randn(4, 3, 32, 32) + 1
+    q1 = by_hand.predictor(by_hand.projector(by_hand.student.embed(one)))
+    q2 = by_hand.predictor(by_hand.projector(by_hand.student.embed(other)))
+    k1 = by_hand.teacher_projector(by_hand.teacher.embed(one))
+    k2 = by_hand.teacher_projector(by_hand.teacher.embed(other))
+    expected = moco_loss(q1, k2) + moco_loss(q2, k1)
+    expected.backward()
+    loss = module(group_by_size([one, other]))
+    loss.backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
+    published = dict(by_hand.named_parameters())
+    for name, p in module.named_parameters():
+        if p.requires_grad:
+            gradient = published[name].grad
+            assert p.grad is not None and gradient is not None, name
+            scale = float(gradient.abs().max())
+            torch.testing.assert_close(p.grad, gradient, rtol=1e-2, atol=1e-3 * scale + 1e-6)
+    statistics = dict(by_hand.named_buffers())
+    for name, value in module.named_buffers():
+        torch.testing.assert_close(value, statistics[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "projector", "predictor"),
+    [("vit_micro", "LNALNALN", "LNALN"), ("resnet_micro", "LNALN", "LNAL")],
+)
+def test_heads_of_moco_are_the_published_ones(
+    backbone: str, projector: str, predictor: str
+) -> None:
+    """L: linear without bias, N: BatchNorm, A: ReLU."""
+    config = replace(MOCO, model=replace(MOCO.model, backbone=backbone, backbone_options={}))
+    module = MocoModule(build_model(config), MocoConfig(out=16, hidden=32))
+    letters = {nn.Linear: "L", nn.BatchNorm1d: "N", nn.ReLU: "A"}
+    for head, layers in ((module.projector, projector), (module.predictor, predictor)):
+        assert "".join(letters[type(layer)] for layer in head) == layers
+        assert all(layer.bias is None for layer in head if isinstance(layer, nn.Linear))
+        if isinstance(head[-1], nn.BatchNorm1d):
+            assert not head[-1].affine
+
+
+@pytest.mark.parametrize("pool", ["cls", "simpool"])
+def test_positions_of_moco_are_sines_and_cosines(pool: str) -> None:
+    model = build_model(replace(MOCO, model=replace(MOCO.model, pool=pool)))
+    MocoModule(model, MocoConfig(out=16, hidden=32))
+    encoder = model.backbone.model
+    (positions,) = encoder.pos_embed.detach()  # (prefix + H W, D)
+    (rows, columns), dim = encoder.patch_embed.grid_size, positions.shape[1]
+    prefix = len(positions) - rows * columns
+    assert prefix == (pool == "cls") and not positions[:prefix].any()
+    for i, j, c in itertools.product(range(rows), range(columns), (0, 1, dim // 4 - 1)):
+        omega = 1 / 10_000 ** (c / (dim // 4))
+        values = positions[prefix + i * columns + j].unflatten(0, (4, -1))[:, c]
+        expected = [math.sin(i * omega), math.cos(i * omega)]
+        expected += [math.sin(j * omega), math.cos(j * omega)]
+        torch.testing.assert_close(values, torch.tensor(expected), rtol=1e-4, atol=1e-5)
+    assert not encoder.pos_embed.requires_grad
+
+
+def test_crops_of_moco_are_from_8_percent() -> None:
+    recipe = parse_recipe(
+        "task: moco\nmodel: {backbone: vit_micro}\ntrain: {}\ndata: imagenet\npaper: {}", "mine"
+    )
+    for config in (configure("moco"), recipe.config):
+        assert isinstance(config.augment, MultiCropConfig) and config.augment.scale == (0.08, 1.0)
+    augment = configure("dino").augment
+    assert isinstance(augment, MultiCropConfig) and augment.scale == (0.25, 1.0)
+
+
+@pytest.mark.parametrize("config", [CONFIG, MOCO])
+def test_the_last_epoch_is_kept(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although the first one has the highest k-NN accuracy."""
+    scores = iter([5.0, 90.0, *range(80, 0, -10)])  # before training, then after each epoch
+    monkeypatch.setattr(KnnValidator, "__call__", lambda self, model: {"k-NN": next(scores)})
+    config = replace(config, train=replace(config.train, epochs=3))
+    report = train_without_labels(squares(24), tmp_path, config)
+    assert report.epoch == 3 and report.knn == 70.0 and report.knn_untrained == 5.0
 
 
 def test_moco_trains_and_its_teacher_follows(tmp_path: Path) -> None:

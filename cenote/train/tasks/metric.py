@@ -35,7 +35,7 @@ from ...predict.embedding import EmbeddingSource
 from ...predict.feature_cache import FeatureBatch
 from ..config import MetricConfig, OptimizationConfig, Options
 from ..engine import Examples, Metrics, Task
-from ..state import TrainState
+from ..state import LastEpochState, TrainState
 
 NAME = "metric"
 RIVALS = {"i-mix": IMix, "mochi": MoCHi, "proxy-synthesis": ProxySynthesis}
@@ -209,13 +209,6 @@ class MetricModule(nn.Module):
         tokens = _pooled_tokens(self.body, features).float()
         self.body.pool.fit(joined_rows(tokens, self.counts))
         self.fitted.fill_(True)
-
-
-class LastEpochState(TrainState):
-    """Keeps the last epoch, for training without validation."""
-
-    def keep_if_best(self, score: float, epoch: int, metrics: dict[str, float]) -> None:
-        super().keep_if_best(float(epoch), epoch, metrics)
 
 
 class Metric(Task):
