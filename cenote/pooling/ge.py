@@ -13,7 +13,8 @@ class GatherExcite(Pool):
     ⋆ X))).
 
     w is a depthwise kernel as large as the map: `grid` is the map it is made for. On another grid
-    it is interpolated, with its sum over positions kept.
+    it is interpolated, with its sum over positions kept. timm's layer, which SimPool's authors
+    followed, pads this convolution instead and so gates every position by another sum.
     """
 
     no_attention = "it weighs channels, not positions"

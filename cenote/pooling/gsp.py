@@ -62,7 +62,8 @@ class GSP(Pool):
 
         Clipped, as the costs clip them anyway: tokens may be twenty times as long, and steps of an
         optimizer would hardly turn prototypes of that length. Where there are fewer tokens than
-        prototypes they are moved apart a little: equal ones would stay equal for ever.
+        prototypes they are moved apart a little: equal ones would stay equal for ever. The released
+        program starts at the k-centres of the tokens instead.
         """
         tokens = self.local(x.to(self.prototypes.dtype)).flatten(0, 1)
         m, dim = self.prototypes.shape

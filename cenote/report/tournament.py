@@ -312,7 +312,11 @@ def explanations(report: TournamentReport) -> list[str]:
             f"A fixed box in the middle has {report.centred_box:.1f}."
         )
     papers = {
-        "ablation": "paper: [SimPool Table 10], ResNet-18 trained from scratch on 20% of ImageNet.",
+        "ablation": (
+            "paper: [SimPool Table 10], ResNet-18 trained from scratch on 20% of ImageNet. layers "
+            "have weights of their own and iterations share them: the names of the table's rows; "
+            "a sentence of the paper has it the other way round."
+        ),
         "gamma": "paper: [SimPool App. C.4], ResNet-18 trained from scratch.",
     }
     if note := papers.get(report.kind):

@@ -32,8 +32,13 @@ def se_oracle(pool, image):
 
 
 def cbam_oracle(pool, image):
-    q = torch.sigmoid(mlp(pool, image.mean(0)) + mlp(pool, image.amax(0)))
-    v = (q * image).view(*GRID, -1)
+    simplified = pool.form == "simplified"
+    u = mlp(pool, image.mean(0))
+    if not simplified:
+        u = u + mlp(pool, image.amax(0))
+    if pool.form == "averaged":
+        u = u / 2
+    v = (torch.sigmoid(u) * image).view(*GRID, -1)
     reach, z = pool.kernel // 2, 0
     for i in range(GRID[0]):
         for j in range(GRID[1]):
@@ -41,7 +46,9 @@ def cbam_oracle(pool, image):
             for r in range(max(0, i - reach), min(GRID[0], i + reach + 1)):
                 for c in range(max(0, j - reach), min(GRID[1], j + reach + 1)):
                     w = pool.conv.weight[0, :, r - i + reach, c - j + reach]
-                    s = s + w[0] * v[r, c].mean() + w[1] * v[r, c].amax()
+                    s = s + w[0] * v[r, c].mean()
+                    if not simplified:
+                        s = s + w[1] * v[r, c].amax()
             z = z + torch.sigmoid(s) * v[i, j]
     return z / len(image)
 
@@ -59,6 +66,8 @@ POOLS = [
     ("se", {"reduction": 4}, se_oracle),
     ("cbam", {"reduction": 4}, cbam_oracle),
     ("cbam", {"reduction": 4, "kernel": 3}, cbam_oracle),
+    ("cbam", {"reduction": 4, "form": "averaged"}, cbam_oracle),
+    ("cbam", {"reduction": 4, "form": "simplified"}, cbam_oracle),
     ("ge", {"reduction": 4, "grid": GRID}, ge_oracle),
 ]
 
