@@ -68,7 +68,7 @@ def _default(command: str, section: str, item: Field[Any]) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
-        return ",".join(value)
+        return ",".join(item if isinstance(item, str) else f"{item:g}" for item in value)
     if value is None or value == {}:
         return ""
     if isinstance(value, float):

@@ -25,8 +25,13 @@ def run(
     ] = None,
     model: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None,
     map: Literal["auto", "object", "pool", "cls", "rollout", "cam", "gradcam"] = "auto",
+    block: Annotated[
+        int | Literal["all"] | None,
+        tyro.conf.arg(metavar="N|all", help_behavior_hint="(default: the last)"),
+    ] = None,
     head: Annotated[
-        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the mean)")
+        int | Literal["all"] | None,
+        tyro.conf.arg(metavar="N|all", help_behavior_hint="(default: the mean)"),
     ] = None,
     size: Annotated[
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: see above)")
@@ -53,7 +58,9 @@ def run(
             and box are above its threshold. auto is object
             without --model and --pool; with one of them the pool's own map, CLS attention, or the
             class activation map of the predicted class.
-        head: index of the map to show if there are several.
+        block: of CLS attention, the block of the ViT, counted from 0; with all the contact sheet
+            shows the map of each block.
+        head: index of the map to show if there are several, or all for each in the contact sheet.
         size: the model sees about size x size pixels, uncropped, with the photograph's aspect
             ratio, by default 448; of an object map, a square, as cenote localize.
         share: share of the map's mass that the mask and the box contain; not for object maps.
@@ -69,7 +76,7 @@ def run(
     use_device(device)
     network, trained = open_model(backbone, weights, pool, model)
     bare = pool is None and model is None
-    predictor = PhotoPredictor(network, map, size, share, batch, head, trained, bare, model)
+    predictor = PhotoPredictor(network, map, size, share, batch, head, block, trained, bare, model)
     outcome = attend_photos(predictor, photos, out)
     photographs = pluralize(outcome.done, "photograph")
     files = f"{out / 'contact_sheet.jpg'}, attention.npz, attention.json, attention.csv"

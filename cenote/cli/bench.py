@@ -16,9 +16,9 @@ def run(
     pools: tuple[str, ...] = (),
     sizes: tuple[str, ...] = (),
     networks: tuple[str, ...] = (),
-    batch: int = 4,
+    batch: int | None = None,
     rounds: int | None = None,
-    layout: Literal["tokens", "map"] = "tokens",
+    layout: Literal["tokens", "map"] | None = None,
     busy: int = 0,
     json: bool = False,
 ) -> None:
@@ -28,21 +28,24 @@ def run(
 
     Args:
         what: What to measure: pools alone (with their memory), or whole models at inference.
-        pools: Pools to measure (all by default).
+        pools: Pools to measure (by default all, and for models those of SimPool's Table 8).
         sizes: pools: batch sizes as BxCxHxW, e.g. 64x384x14x14 (the four of the docs by default).
-        networks: models: the networks (by default ViT-S/16, ResNet-50 and ConvNeXt-S).
-        batch: models: images per batch.
+        networks: models: names in timm (by default the four of SimPool's Table 8).
+        batch: models: images per batch (4 by default).
         rounds: Timed rounds, the best of which counts (by default 7 for pools, 20 for models).
-        layout: pools: features as a ViT's tokens, or as a view of a CNN's map.
+        layout: pools: features as a ViT's tokens, or as a view of a CNN's map (tokens by default).
         busy: Other processes that use the cores meanwhile, one core each.
         json: Print JSON instead of tables.
     """
     from cenote.evaluate import speed
     from cenote.predict.timing import busy_neighbours
 
+    of_pools, of_models = {"sizes": sizes, "layout": layout}, {"networks": networks, "batch": batch}
+    for option, value in (of_pools if what == "models" else of_models).items():
+        if value:
+            raise ValueError(f"cenote bench {what} does not use --{option}: leave it out")
     if what == "pools":
-        if rounds is None:
-            rounds = 7
+        rounds, layout = rounds or 7, layout or "tokens"
         measured = speed.measured_pools(pools)
         batches = [speed.parse_size(text) for text in sizes] or list(speed.SIZES)
         runs = {
@@ -51,10 +54,11 @@ def run(
         }
         table, settings, key = speed.pool_table, {"layout": layout}, "sizes"
     else:
-        if rounds is None:
-            rounds = 20
-        names = networks or tuple(speed.NETWORKS)
-        runs = {name: partial(speed.measure_network, name, batch, rounds) for name in names}
+        rounds = rounds or 20
+        runs = {
+            name: partial(speed.measure_network, name, batch or 4, rounds, pools)
+            for name in networks or tuple(speed.TABLE_8)
+        }
         table, settings, key = speed.network_table, {}, "networks"
     reports = []
     for name, run_measurement in runs.items():

@@ -27,6 +27,9 @@ def run(
     seed: int = 0,
     map: Literal["auto", "object", "pool", "cls", "rollout", "cam", "gradcam"] = "auto",
     without_match: Literal["exclude", "miss"] = "exclude",
+    settings: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE...", help_behavior_hint="")
+    ] = (),
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Evaluate a saved model with one or several protocols.
@@ -57,6 +60,7 @@ def run(
             CLS attention or the class activation map; object is what the images have in common,
             the same for every class.
         without_match: treatment of retrieve's queries that have nothing to find.
+        settings: of the training of segment, such as epochs=127 lr=3e-5 weight_decay=0.05.
         json: print JSON.
     """
     import cenote.train.segmentation  # noqa: F401 (registers the protocol "segment")
@@ -68,9 +72,12 @@ def run(
     from cenote.evaluate.run import run_protocols
     from cenote.evaluate.splits import evaluation_splits, log_fold
     from cenote.models import load
+    from cenote.train.configure import parse_pairs
 
     use_device(device)
     names = parse_names(on, PROTOCOLS, "protocol")
+    if settings and "segment" not in names:
+        raise ValueError("--settings are those of segment: --on segment")
     check_output_folder(out)
     dataset = open_dataset(data)
     splits = evaluation_splits(folder, dataset, split)
@@ -85,6 +92,7 @@ def run(
         data=dataset if split is None else None,
         map=map,
         without_match=without_match,
+        settings=parse_pairs(settings),
     )
     log_fold(folder)
     separator = ""

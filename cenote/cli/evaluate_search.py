@@ -39,6 +39,8 @@ def run(
     at: Annotated[tuple[int, ...], arg(metavar="K...", help_behavior_hint="")] = (),
     split: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None,
     words: Annotated[str | None, arg(metavar="FILE", help_behavior_hint=WORDS_HINT)] = None,
+    memory: Annotated[str | None, arg(metavar="DATA", help_behavior_hint="")] = None,
+    remove_words: Annotated[int, arg(metavar="N", help_behavior_hint="")] = 0,
     say_as: Annotated[tuple[str, ...], arg(metavar="NAME=WORDS...", help_behavior_hint="")] = (),
     attributes: Names = (),
     sources: Names = (),
@@ -69,6 +71,11 @@ def run(
         split: only images of this split; by default query against gallery, or test, or all; for
             triplets the first of test and val whose relevant images are public.
         words: FreeDom's text memory: a text file with one word a line, or a CSV.
+        memory: another visual memory of FreeDom: images for freedom:memory=other, and with the database
+            for freedom:memory=both. freedom:injected=class adds the name of the query's class,
+            injected=domain its domain, and freedom-l+:m=0:injected=class has no other word.
+        remove_words: take the N words nearest to the name of the query's class out of the text
+            memory.
         say_as: text of a domain or value, for instance art_painting='art painting'.
         attributes: only these.
         sources: only query images of these domains; with one, the table is by target domain.
@@ -103,6 +110,10 @@ def run(
         check_number("--at", rank, whole=True, least=1)
     if most is not None:
         check_number("--most", most, whole=True, least=1)
+    if memory is None and any(s.options.get("memory") in ("other", "both") for s in specs):
+        raise ValueError(
+            "memory=other and memory=both need the images of another memory: --memory DATA"
+        )
     use_device(device)
     readers = count_workers(workers)
     check_output_folder(out)
@@ -123,11 +134,19 @@ def run(
     tasks = make_tasks(readable, protocol_name, texts, attributes, sources)
     if most is not None:
         tasks = [sample_queries(task, most, seed) for task in tasks]
-    memory = None
+    text_memory = other_memory = None
     if word_list:
-        memory = remember_words(image_text, word_list)
-    evaluators = [TaskEvaluator(task, embeddings.vectors, image_text, memory) for task in tasks]
+        text_memory = remember_words(image_text, word_list)
+    if memory is not None:
+        with progress_of_total("memory") as progress:
+            images = open_dataset(memory)
+            other_memory = dataset_vectors(image_text, images, batch, readers, progress).vectors
+    evaluators = [
+        TaskEvaluator(task, embeddings.vectors, image_text, text_memory, other_memory, remove_words)
+        for task in tasks
+    ]
     report = _evaluate(evaluators, specs, at, words)
+    report |= {"memory": memory, "removed_words": remove_words}
     report_json = to_json.dumps(report, indent=2, allow_nan=False)
     print(report_json if json else table_text(report))
     if out is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
 from hashlib import sha256
@@ -80,6 +80,7 @@ class Evaluation:
     data: Dataset | None = None  # the whole data set, if no split was chosen
     map: str = "auto"  # kind of map for localize; auto is the model's own
     without_match: str = "exclude"  # queries without a match: "exclude" or "miss"
+    settings: Mapping[str, object] = field(default_factory=dict)  # of the training of segment
     results: dict[str, object] = field(init=False)  # the content of results.json
     progress_files: list[Path] = field(default_factory=list)  # to remove when results are written
     started: float = field(default_factory=time.monotonic)

@@ -24,20 +24,39 @@ GAMMAS = (None, 2.0, 1.25)
 SIDE = 224  # of the images of networks
 
 
-class MeasuredNetwork(NamedTuple):
-    """A network of [SimPool Table 8] with millions of parameters and GFLOPs of the table."""
-
-    gamma: float  # SimPool's: 2 for convolutions, 1.25 for transformers
-    has_cls: bool
-    baseline: tuple[float, float]  # with the network's own pooling
-    simpool: tuple[float, float]
-
-
-NETWORKS = {
-    "vit_small_patch16_224": MeasuredNetwork(1.25, True, (22.1, 4.24), (22.3, 4.26)),
-    "resnet50": MeasuredNetwork(2.0, False, (25.6, 4.13), (33.9, 4.34)),
-    "convnext_small": MeasuredNetwork(2.0, False, (50.2, 8.68), (51.4, 8.71)),
+# Millions of parameters and GFLOPs in [SimPool Table 8], by network and pooling; "baseline" is the
+# network's own pooling.
+TABLE_8: dict[str, dict[str, tuple[float, float]]] = {
+    "resnet18": {
+        "baseline": (11.7, 1.82),
+        "cait": (18.0, 1.85),
+        "slot": (14.6, 1.87),
+        "ge": (11.7, 1.83),
+        "simpool": (12.2, 1.84),
+    },
+    "resnet50": {
+        "baseline": (25.6, 4.13),
+        "cait": (75.9, 4.60),
+        "slot": (71.7, 4.89),
+        "ge": (26.1, 4.15),
+        "simpool": (33.9, 4.34),
+    },
+    "convnext_small": {
+        "baseline": (50.2, 8.68),
+        "cait": (57.3, 8.75),
+        "slot": (56.7, 8.79),
+        "ge": (50.3, 8.69),
+        "simpool": (51.4, 8.71),
+    },
+    "vit_small_patch16_224": {
+        "baseline": (22.1, 4.24),
+        "cait": (23.8, 4.29),
+        "slot": (23.7, 4.30),
+        "ge": (22.1, 4.25),
+        "simpool": (22.3, 4.26),
+    },
 }
+BASELINES = ("gap", "cls", "gap, CLS kept")
 
 
 class StraightforwardSimPool(nn.Module):
@@ -161,36 +180,44 @@ class _PoolRun:
         self.x.grad = None
 
 
-def measure_network(name: str, batch: int, rounds: int) -> dict[str, Any]:
-    """Measure inference of a network with every pooling, in turn in every round."""
-    if name not in NETWORKS:
-        raise ValueError(f"no measured network '{name}': {', '.join(NETWORKS)}")
-    network = NETWORKS[name]
+def measure_network(
+    name: str, batch: int, rounds: int, pools: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Measure inference of a network with GAP and other pools, in turn in every round.
+
+    The pools are those of [SimPool Table 8] by default; beside them the CLS token, if there is one.
+    """
     torch.manual_seed(0)
-    options = {"gamma": network.gamma}
     models = {
-        "gap": create_model(name, "gap", 1000),
-        "simpool": create_model(name, "simpool", 1000, pool_options=options),
+        pool: create_model(name, pool, 1000)
+        for pool in ("gap", *(pools or TABLE_8["resnet18"]))
+        if pool != "baseline"
     }
-    if network.has_cls:
-        models["cls"] = create_model(name, "cls", 1000)
-        models["gap, CLS kept"] = create_model(name, "gap", 1000, keep_cls=True)
+    kept = create_model(name, "gap", 1000, keep_cls=True)
+    if kept.backbone.has_cls and not pools:
+        models |= {"cls": create_model(name, "cls", 1000), "gap, CLS kept": kept}
     images = torch.randn(batch, 3, SIDE, SIDE)
+    # Without gradients: the counter's hooks fail for some pools in inference mode.
+    operations = {
+        pool: multiply_adds(model.eval().requires_grad_(False), images[:1])
+        for pool, model in models.items()
+    }
     with torch.inference_mode():
-        times = best_times({pool: partial(m.eval(), images) for pool, m in models.items()}, rounds)
-        rows = [
-            {
-                "pool": pool,
-                "ms": times[pool] * 1e3,
-                "images_per_second": batch / times[pool],
-                "to_gap": times[pool] / times["gap"],
-                "parameters": sum(p.numel() for p in model.parameters()),
-                "gflops": multiply_adds(model, images[:1]) / 1e9,
-                "paper": network.simpool if pool == "simpool" else network.baseline,
-            }
-            for pool, model in models.items()
-        ]
-    return {"network": name, "gamma": network.gamma, "batch": batch, "size": SIDE, "models": rows}
+        times = best_times({pool: partial(m, images) for pool, m in models.items()}, rounds)
+    published = TABLE_8.get(name, {})
+    rows = [
+        {
+            "pool": pool,
+            "ms": times[pool] * 1e3,
+            "images_per_second": batch / times[pool],
+            "to_gap": times[pool] / times["gap"],
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "gflops": operations[pool] / 1e9,
+            "paper": published.get("baseline" if pool in BASELINES else pool),
+        }
+        for pool, model in models.items()
+    ]
+    return {"network": name, "batch": batch, "size": SIDE, "models": rows}
 
 
 def multiply_adds(model: nn.Module, images: Tensor) -> int:
@@ -236,12 +263,13 @@ def pool_table(report: dict[str, Any]) -> str:
 def network_table(report: dict[str, Any]) -> str:
     """Return one network as text."""
     size = f"{report['size']}x{report['size']}"
-    title = f"{report['network']}, batch {report['batch']} of {size}, gamma {report['gamma']:g}"
+    title = f"{report['network']}, batch {report['batch']} of {size}"
     rows = [["pooling", "ms", "images/s", "to GAP", "Mparams", "GFLOPs", "SimPool Table 8"]]
     for row in report["models"]:
         times = f"{row['ms']:.2f}", f"{row['images_per_second']:.1f}", f"{row['to_gap']:.3f}"
         sizes = f"{row['parameters'] / 1e6:.1f}", f"{row['gflops']:.2f}"
-        rows.append([row["pool"], *times, *sizes, "{} / {}".format(*row["paper"])])
+        published = "{} / {}".format(*row["paper"]) if row["paper"] else ""
+        rows.append([row["pool"], *times, *sizes, published])
     return f"{title}\n{align_columns(rows)}\n"
 
 

@@ -77,7 +77,9 @@ def log_fold(folder: Path) -> None:
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """Return the results.json of a run, {} if there is none."""
+    """Return the results.json of a run, {} if there is none; RUN/epoch-20 has that of RUN."""
+    if folder.name.startswith("epoch-"):
+        folder = folder.parent
     with suppress(OSError, ValueError):
         report = json.loads((folder / "results.json").read_text())
         if isinstance(report, dict):

@@ -70,15 +70,16 @@ class Metrix:
     pairs: tuple[str, ...] = ("pos-neg", "anc-neg")
     weight: float = 0.4  # w
     alpha: float = 2.0  # λ ~ Beta(α, α), one for each mixed example [Dissertation Eq. 2.8]
-    # negatives of an anchor [Dissertation Sec. 2.4.4], instead of `negatives`; None: HARDEST of images
+    # negatives of an anchor [Dissertation Sec. 2.4.4], instead of `negatives`
     hardest: int | None = None
+    hardest_input: int | None = None  # the same where images are mixed; None: `hardest`, or HARDEST
     negatives: int | None = None  # random partners of an example; None: all where they cost little
     chunk: int = 64  # mixed maps in memory at a time
 
     def __post_init__(self) -> None:
         check_words("where of Metrix", self.where, WHERE)
         check_words("pairs of Metrix", self.pairs, PAIRS)
-        for name in ("hardest", "chunk", "negatives"):
+        for name in ("hardest", "hardest_input", "chunk", "negatives"):
             if name == "chunk" or getattr(self, name) is not None:
                 check_number(f"{name} of Metrix", getattr(self, name), whole=True, least=1)
         check_number("alpha of Metrix", self.alpha, above=0)
@@ -216,7 +217,7 @@ class Metrix:
         if draw.pairs == "pos-pos":
             return None
         if draw.where == "input":
-            return self.hardest or HARDEST
+            return self.hardest_input or self.hardest or HARDEST
         return self.hardest
 
     def _allowed_pairs(

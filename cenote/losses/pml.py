@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..extras import require
 from ..options import check_choice, check_names, check_number, suggest
@@ -18,7 +18,11 @@ DIM = ("embedding_size", "descriptors_dim", "l")  # names of the size of embeddi
 
 
 class PmlLoss(MetricLoss):
-    def __init__(self, name: str, classes: int, dim: int, **options: Any) -> None:
+    """A loss of the library, and a miner that selects its pairs or triplets, if one is given."""
+
+    def __init__(
+        self, name: str, classes: int, dim: int, miner: nn.Module | None = None, **options: Any
+    ) -> None:
         super().__init__()
         self.name = name
         losses = pml_losses()
@@ -40,22 +44,39 @@ class PmlLoss(MetricLoss):
         except (TypeError, AssertionError) as error:
             raise ValueError(f"'{name}' cannot be made with these options: {error}") from error
         self.proxied = any(True for _ in self.loss.parameters())
+        self.miner = miner
 
     def forward(self, z: Tensor, labels: Tensor, memory: Memory | None = None) -> Tensor:
         """With a memory, add the loss against it to that within the batch, as XBM published."""
         with torch.autocast(z.device.type, enabled=False):
             z = wide(z)
-            loss = self.loss(z, labels)
+            loss = self.loss(z, labels, self._mined(z, labels))
             if memory is not None and len(memory[0]):
                 against, of = memory[0].detach().to(z), memory[1].to(labels)
                 try:
-                    loss = loss + self.loss(z, labels, ref_emb=against, ref_labels=of)
+                    mined = self._mined(z, labels, against, of)
+                    loss = loss + self.loss(z, labels, mined, against, of)
                 except (ValueError, TypeError) as error:
                     raise ValueError(f"'{self.name}' cannot use a memory: {error}") from None
         # The library returns a bare 0 if there is nothing to compare.
         if not loss.requires_grad:
             loss = loss + 0 * z.sum()
         return loss
+
+    def _mined(self, z: Tensor, labels: Tensor, *reference: Tensor) -> Any:
+        """Return the indices of the selected pairs or triplets; None: all."""
+        return None if self.miner is None else self.miner(z.detach(), labels, *reference)
+
+
+def create_miner(name: str, **options: Any) -> nn.Module:
+    """Create a miner of the library by name."""
+    library = require("pytorch_metric_learning.miners", extra="metric")
+    names = [n for n, kind in vars(library).items() if inspect.isclass(kind) and "Base" not in n]
+    check_choice("--miner", name, sorted(names))
+    kind = getattr(library, name)
+    check_names(name, options, sorted(_parameters(kind)))
+    miner: nn.Module = kind(**options)
+    return miner
 
 
 def pml_losses() -> dict[str, type]:

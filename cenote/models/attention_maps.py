@@ -160,6 +160,8 @@ def cls_scores(
     if not rows:
         raise ValueError(_unseen(backbone))
     if block is not None:
+        if not -len(rows) <= block < len(rows):
+            raise ValueError(f"'{backbone.name}' has {len(rows)} blocks: there is no block {block}")
         rows = [rows[block]]
     return rows, grid
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -72,7 +72,8 @@ class PhotoPredictor:
 
     Object maps and their boxes are those of `cenote localize`.
 
-    `head` is one of several maps, None their mean. `share` is how much of the map's mass the mask
+    `head` is one of several maps, "all" shows each, None their mean; `block` is a block of a ViT for
+    CLS attention, by default the last, and "all" shows the map of each. `share` is how much of the map's mass the mask
     and the box contain; those of an object map are above its threshold. `classify=False` predicts
     no classes, for a model that is not trained. `bare` is a backbone without a trained pool: kind
     "auto" is the object map, where it has enough positions. `folder` is that of a saved model,
@@ -84,7 +85,8 @@ class PhotoPredictor:
     size: int | None = None
     share: float = 0.6
     batch: int = 8
-    head: int | None = None
+    head: int | Literal["all"] | None = None
+    block: int | Literal["all"] | None = None
     classify: bool = True
     bare: bool = False
     folder: Path | None = None
@@ -108,6 +110,10 @@ class PhotoPredictor:
             self.kind = next(iter(model.map_kinds()), "auto")
         if self.classify:
             self.names = class_names(model)
+        if self.block is not None and self.kind != "cls":
+            raise ValueError(f"blocks have CLS attention, not a {self.kind} map: --map cls")
+        if self.block == "all" and isinstance(self.head, int):
+            raise ValueError("--block all shows the mean of the heads, or every one: --head all")
         count, self.size = 1, self.size or SIZE
         if self.objects is None:
             self.input_size, (maps, _) = supported_size(
@@ -116,7 +122,7 @@ class PhotoPredictor:
                 lambda images: self._forward(images, images),
             )
             count = maps.shape[1]
-        if self.head is not None and not 0 <= self.head < count:
+        if isinstance(self.head, int) and not 0 <= self.head < count:
             raise ValueError(
                 f"this model gives {count} map(s) a photograph: there is no map {self.head}"
             )
@@ -142,7 +148,16 @@ class PhotoPredictor:
 
     def describe(self) -> str:
         """Say which map it is."""
-        return f"{self.kind} map" if self.objects is None else self.objects.describe()
+        if self.objects is not None:
+            return self.objects.describe()
+        parts = {"block": self.block, "head": self.head}
+        chosen = [f"{name} {value}" for name, value in parts.items() if value is not None]
+        return ", ".join([f"{self.kind} map", *chosen])
+
+    @property
+    def shows_each(self) -> bool:
+        """Whether the contact sheet shows each of several maps."""
+        return "all" in (self.head, self.block)
 
     def __call__(self, paths: Sequence[Path]) -> Iterator[PhotoPrediction | FailedPhoto]:
         """Predict photographs, those of equal size that follow each other in batches.
@@ -207,17 +222,26 @@ class PhotoPredictor:
     @torch.no_grad()
     def _forward(self, images: Tensor, class_images: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return maps (B, m, H, W) of `images` and logits of `class_images`."""
-        logits, options = None, {}
+        logits, options = None, self._cls_options()
         if self.model.head is not None:
             logits = self.model(class_images)
             if self.kind in ("cam", "gradcam"):
                 options = {"classes": logits.argmax(-1)}
         return self.model.attend(images, kind=self.kind, **options).detach(), logits
 
+    def _cls_options(self) -> dict[str, Any]:
+        if self.kind != "cls":
+            return {}
+        block: int | None = -1
+        if self.block is not None:
+            block = None if self.block == "all" else self.block
+        return {"block": block, "heads": "mean" if self.head is None else "all"}
+
     def _interpret(
         self, photo: Photograph, maps: Tensor, logits: Tensor | None = None
     ) -> PhotoPrediction:
-        score_map = stretch(combine_maps(maps.numpy(), self.head), photo.picture.size)
+        head = self.head if isinstance(self.head, int) else None
+        score_map = stretch(combine_maps(maps.numpy(), head), photo.picture.size)
         mask = mass_mask(score_map, self.share).numpy()
         box = largest_box(mask)
         if box is not None:

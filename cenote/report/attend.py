@@ -15,9 +15,10 @@ import numpy as np
 from .. import __version__
 from ..data import find_images, write_atomically
 from ..data.files import write_text
+from ..data.images import stretch
 from ..data.write_boxes import CSV_HEADER, relative_path
 from ..predict.object_map import THRESHOLD
-from ..predict.photos import FailedPhoto, PhotoPrediction, PhotoPredictor
+from ..predict.photos import FailedPhoto, PhotoPrediction, PhotoPredictor, combine_maps
 from ..progress import progress_bar
 from .maps import draw_box, highlight, overlay
 from .sheet import SheetEntry, SheetWriter, save_picture, thumbnail
@@ -103,6 +104,7 @@ class AttendWriter:
             region = f"{predictor.share:.0%} of its mass"
         heading = f"{backbone} · {pool} · {description} · box and mask: {region}"
         self.sheets = SheetWriter(out, heading, "contact_sheet.jpg")
+        self.shows_each = predictor.shows_each
 
     def add(self, prediction: PhotoPrediction) -> None:
         photo, box, note = prediction.photo, prediction.box, ""
@@ -132,6 +134,11 @@ class AttendWriter:
         self.rows.append(row)
         self.maps.append(prediction.maps)
         shown = [thumbnail(pictures[kind]) for kind in ("box", "overlay", "mask")]
+        if self.shows_each:
+            shown = [thumbnail(photo.picture)]
+            for values in prediction.maps:
+                each = stretch(combine_maps(values[None]), photo.picture.size)
+                shown.append(thumbnail(overlay(photo.picture, each)))
         self.sheets.add(SheetEntry(shown, photo.path.name, note))
 
     def finish(self, failed: list[FailedPhoto]) -> None:

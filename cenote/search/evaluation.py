@@ -18,16 +18,17 @@ from ..predict.engine import embed_images
 from ..predict.feature_cache import FeatureCache, FillProgress, Layout
 from ..predict.inference import Inference
 from ..report.composed import MatchScores
-from .composition import ComposedQuery, Scorer
+from .composition import ComposedQuery, Scorer, encode_texts
 from .database import MatrixDatabase
 from .freedom import N
+from .inversion import COMPOSED, TEMPLATES
 from .load import image_text_device
 from .methods import MethodSpec, compose_all, find_method
 from .protocols import Codes, EvaluationQuery, RetrievalTask
+from .words import WordMemory
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
-    from .words import WordMemory
 
 CHUNK = 512  # queries composed at a time
 BUDGET = 64 << 20  # bytes of similarities at a time
@@ -77,29 +78,78 @@ class TaskEvaluator:
         vectors: Tensor,
         model: ImageText,
         words: WordMemory | None = None,
+        other_memory: Tensor | None = None,
+        removed_words: int = 0,
     ) -> None:
         self.task, self.vectors, self.model, self.words = task, vectors, model, words
         self.database = MatrixDatabase(vectors[torch.from_numpy(task.database)])
-        self.rows = task.rows
+        self.rows, self.removed_words = task.rows, removed_words
+        self.memories: dict[str, MatrixDatabase] = {}
+        if other_memory is not None:
+            both = torch.cat([other_memory, self.database.matrix])
+            self.memories = {"other": MatrixDatabase(other_memory), "both": MatrixDatabase(both)}
 
     def scorers(self, spec: MethodSpec, queries: Sequence[EvaluationQuery]) -> list[Scorer]:
-        """Compose the queries; an option may be a function of the query, as the injected word."""
-        options = dict(spec.options)
-        for key, value in options.items():
-            if callable(value):
-                options[key] = [value(query) for query in queries]
-        if find_method(spec.method).words and self.words is not None:
+        """Compose the queries, with the words and memories that only the evaluation knows."""
+        options, method = dict(spec.options), find_method(spec.method)
+        if isinstance(word := options.get("injected"), str):
+            options["injected"] = [self._true_word(word, query) for query in queries]
+        if isinstance(memory := options.get("memory"), str):
+            options["memory"] = self.memories.get(memory, memory)
+        if method.pseudo_words:
+            options.setdefault("template", TEMPLATES.get(self.task.dataset.name, COMPOSED))
+        if method.words and self.words is not None and self.removed_words:
+            return self._without_nearest_words(spec.method, queries, options)
+        if method.words and self.words is not None:
             # The words of every image are found once for all variants of FreeDom.
             n, stored = int(options.get("n", N)), self.database.word_ids
             if stored is None or stored.shape[1] < min(n, len(self.words.words)):
                 self.database.word_ids = self.words.nearest(self.database.matrix, n)
-        composed = [
-            ComposedQuery(
-                self.vectors[query.image], (query.text,), inside=self.rows.get(query.image)
-            )
+        composed = self.composed_queries(queries)
+        return compose_all(spec.method, composed, self.database, self.model, self.words, **options)
+
+    def composed_queries(self, queries: Sequence[EvaluationQuery]) -> list[ComposedQuery]:
+        """Return vectors and texts; a query in the database stays there as a distractor."""
+        vectors, rows = self.vectors, self.rows
+        return [
+            ComposedQuery(vectors[query.image], (query.text,), inside=rows.get(query.image))
             for query in queries
         ]
-        return compose_all(spec.method, composed, self.database, self.model, self.words, **options)
+
+    def _true_word(self, kind: str, query: EvaluationQuery) -> str:
+        """Return the class, or the domain, of the query image as words."""
+        record = self.task.dataset[query.image]
+        word = {"class": record.label, "domain": record.domain}[kind]
+        if word is None:
+            raise ValueError(f"{self.task.dataset.name} has no {kind} to inject")
+        return word.replace("_", " ")
+
+    def _without_nearest_words(
+        self, method: str, queries: Sequence[EvaluationQuery], options: dict[str, Any]
+    ) -> list[Scorer]:
+        """Compose with a text memory without the words nearest to the name of the query's class.
+
+        [Dissertation Sec. 4.4.7]
+        """
+        assert self.words is not None
+        vectors, scorers = self.words.vectors, dict[int, Scorer]()
+        for label in {query.label for query in queries}:
+            places = [i for i, query in enumerate(queries) if query.label == label]
+            chosen = [queries[i] for i in places]
+            name = encode_texts(self.model, [self._true_word("class", chosen[0])])
+            kept = torch.ones(len(vectors), dtype=torch.bool)
+            kept[self.words.nearest(name, self.removed_words)[0]] = False
+            words = [word for word, keep in zip(self.words.words, kept, strict=True) if keep]
+            memory = WordMemory(words, vectors[kept])
+            mine = {
+                key: [value[i] for i in places] if isinstance(value, list) else value
+                for key, value in options.items()
+            }
+            composed = self.composed_queries(chosen)
+            database = MatrixDatabase(self.database.matrix)
+            found = compose_all(method, composed, database, self.model, memory, **mine)
+            scorers.update(zip(places, found, strict=True))
+        return [scorers[i] for i in range(len(queries))]
 
     def places(
         self, spec: MethodSpec, progress: Callable[[int], object] | None = None

@@ -49,15 +49,20 @@ def freedom(
     weights: str = "frequency",
     memory: Database | str = "database",
     template: str = TEMPLATE,
-    injected: Sequence[str | None] | None = None,
+    injected: Sequence[str | None] | str | None = None,
 ) -> list[Scorer]:
     """Compose by FreeDom or one of its variants.
 
     `fusion` is word [Dissertation Eq. 4.7], early [4.9, 4.15] or late [4.11, 4.16, 4.17].
     `weights` are frequency or uniform. `memory` is "database", "none" (no expansion) or another
     Database. `template` combines {word} and {text}. `injected` adds a word of weight 1 to each
-    query [Table 4.6].
+    query [Table 4.6]. `cenote evaluate-search` replaces memory "other" and "both", and injected
+    "class" and "domain", which only it knows.
     """
+    if isinstance(injected, str) or memory in ("other", "both"):
+        raise ValueError(
+            "memory=other, memory=both and injected=... are for cenote evaluate-search"
+        )
     inverted = invert(queries, context, k, n, m, memory)
     named = list[WeightedWords]()
     for i, image in enumerate(inverted):

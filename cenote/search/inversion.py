@@ -13,6 +13,7 @@ the network's inputs are vectors of unit length.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 PHOTO = "a photo of $"  # the sentence in which the word should mean the image
 PHRASES = (PHOTO, "a picture of $ outside", "there is $ in the middle", "$ and nothing else")
 COMPOSED = "a {text} of $"  # "a sketch of $" [Dissertation Sec. 4.4.2]
+# Its templates of other data sets; a(n) is a or an.
+TEMPLATES = {"nico-conversion": "a $ in {text}", "ltll": "a(n) {text} photo of $"}
 INITIAL_STD = 0.02  # of the words that optimization starts from
 DECAY, AVERAGE = 0.01, 0.99  # SEARLE: weight decay, and the share of earlier words in the result
 MAPPING_LR, MAPPING_DECAY, SCALE = 1e-3, 0.1, 100.0  # Pic2Word; the scale is of the logits
@@ -159,27 +162,58 @@ def pic2word(
     queries: Sequence[ComposedQuery],
     context: CompositionContext,
     template: str = COMPOSED,
-    mapping: WordMapping | None = None,
+    mapping: WordMapping | str = "",
+    length: float = 1.0,
     steps: int = 1000,
     seed: int = 0,
 ) -> list[Scorer]:
-    """Map each image to its pseudo-word; without a `mapping` train one on the database, once."""
+    """Map each image to its pseudo-word.
+
+    `mapping` is a file, or "database": then one is trained on the images that are searched, once.
+    `length` is that of the image vectors of its training, which were not normalized in Pic2Word.
+    """
     model = invertible(context.model, "pic2word")
-    if mapping is None:
+    if not mapping:
+        raise ValueError(
+            "pic2word needs a trained mapping: pic2word:mapping=FILE, or mapping=database, which "
+            "trains one on the images that are searched"
+        )
+    if mapping == "database":
         mappings = _trained_mappings.setdefault(context.database, {})
         key = (model.identity, steps, seed)
         if key not in mappings:
             images = _training_images(context.database, seed)
             mappings[key] = train_mapping(model, images, steps=steps, seed=seed)
         mapping = mappings[key]
+    if isinstance(mapping, str):
+        mapping = load_mapping(Path(mapping), model.dim, model.word_dim)
     with torch.no_grad():
-        words = mapping.eval()(image_vectors(queries))
+        words = mapping.eval()(length * image_vectors(queries))
     return _compose_sentences(model, queries, words, template)
 
 
 _trained_mappings: WeakKeyDictionary[Database, dict[tuple[str, int, int], WordMapping]] = (
     WeakKeyDictionary()
 )
+
+
+def load_mapping(path: Path, dim: int, word_dim: int) -> WordMapping:
+    """Load the weights of a `WordMapping`, or of Pic2Word's released checkpoint."""
+    saved = torch.load(path, map_location="cpu", weights_only=True)
+    state = {
+        _layer_name(name): value for name, value in saved.get("state_dict_img2text", saved).items()
+    }
+    mapping = WordMapping(dim, word_dim, hidden=len(state["layers.0.bias"]))
+    mapping.load_state_dict(state)
+    return mapping.requires_grad_(False)
+
+
+def _layer_name(name: str) -> str:
+    """Return the name of a released layer here: layers.1.0 is the second linear layer."""
+    name = name.removeprefix("module.").replace("fc_out.", "layers.6.")
+    for block, layer in (("0", "0"), ("1", "3")):
+        name = name.replace(f"layers.{block}.0.", f"layers.{layer}.")
+    return name
 
 
 def _training_images(database: Database, seed: int) -> Tensor:
@@ -261,9 +295,11 @@ def _compose_sentences(
             if weight < 0:
                 rows[i] += weight * encode_texts(model, [text])[0]
                 continue
-            sentences[i].append(template.replace("{text}", text))
+            article = "an" if text[:1].lower() in "aeiou" else "a"
+            filled = template.replace("a(n)", article)
+            sentences[i].append(filled.replace("{text}", text))
             # A dollar sign in the user's text is not a pseudo-word.
-            sentence = template.replace("{text}", text.replace("$", " "))
+            sentence = filled.replace("{text}", text.replace("$", " "))
             uses.setdefault(sentence, []).append((i, weight))
     with torch.no_grad():
         for sentence, pairs in uses.items():

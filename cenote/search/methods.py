@@ -26,8 +26,13 @@ LIMITS: dict[str, dict[str, float]] = {
     **{name: {"least": 0} for name in AT_LEAST_0},
     **{name: weicom.WEIGHT_LIMITS for name in ("weight", "contrast")},
     "lr": {"above": 0},
+    "length": {"above": 0},
 }
-CHOICES = {"weights": ("frequency", "uniform"), "memory": ("database", "none")}
+CHOICES = {
+    "weights": ("frequency", "uniform"),
+    "memory": ("database", "none", "other", "both"),
+    "injected": ("class", "domain"),
+}
 
 
 class CompositionMethod(NamedTuple):
@@ -150,7 +155,7 @@ def parse_method(text: str) -> MethodSpec:
         options[key] = value
         if isinstance(defaults.get(key), int | float):
             options[key] = _parse_number(value)
-        elif key in defaults and not isinstance(defaults[key], str):
+        elif key in defaults and key not in CHOICES and not isinstance(defaults[key], str):
             raise ValueError(f"{name}'s {key} can be set in Python only")
     method.check(name, options)
     return MethodSpec(name, options)

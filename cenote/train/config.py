@@ -163,6 +163,12 @@ class OptimizationConfig:
         "maps against masks (PxAP)",
         "fit",
     )
+    keep_epochs: tuple[PositiveInt, ...] = flag(
+        (),
+        "also save the model after each of these epochs, in RUN/epoch-N",
+        "fit metric dino moco",
+        metavar="N,...",
+    )
     seed: int = flag(0, "seed of weights, order and augmentation")
     workers: NonNegativeInt | Literal["auto"] = flag(
         "auto",
@@ -186,7 +192,7 @@ class OptimizationConfig:
 
 
 # Settings that may change between the beginning of a run and its resumption.
-RESUMABLE_CHANGES = ("workers", "checkpoint_minutes", "tensorboard")
+RESUMABLE_CHANGES = ("workers", "checkpoint_minutes", "tensorboard", "keep_epochs")
 
 
 # Augmentations. `size` is that of the crops and of evaluation; None: the backbone's own.
@@ -246,8 +252,16 @@ class MultiCropConfig:
         None, "side of a small crop in pixels", "dino", shown="3/7 of a large crop's"
     )
     local: int = flag(6, "small crops of an image, beside the two large ones", "dino")
-    scale: Interval = (0.25, 1.0)
-    local_scale: Interval = (0.05, 0.25)
+    scale: Interval = flag(
+        (0.25, 1.0),
+        "smallest and largest share of an image that a large crop shows",
+        "dino moco",
+        name="crop_scale",
+        metavar="MIN,MAX",
+    )
+    local_scale: Interval = flag(
+        (0.05, 0.25), "the same of a small crop", "dino", metavar="MIN,MAX"
+    )
 
 
 MULTI_CROPS = {"dino": MultiCropConfig(), "moco": MultiCropConfig(scale=(0.08, 1.0))}  # published
@@ -328,6 +342,12 @@ class MetricConfig:
         "cenote losses lists them; pml/NAME is a loss of pytorch-metric-learning",
     )
     loss_options: Options = flag({}, "options of the loss, such as beta=18 gamma=75 m=0.77")
+    miner: str | None = flag(
+        None,
+        "miner of pytorch-metric-learning that selects the pairs or triplets of a pml/NAME loss, such "
+        "as MultiSimilarityMiner, DistanceWeightedMiner or TripletMarginMiner",
+    )
+    miner_options: Options = flag({}, "options of the miner, such as type_of_triplets=semihard")
     metrix: tuple[Literal["input", "feature", "embed"], ...] = flag(
         (),
         "mix examples: input, feature or embed, or several, of which every step draws one; none "
@@ -342,8 +362,9 @@ class MetricConfig:
     )
     mix_options: Options = flag(
         {},
-        "options of mixing: weight=0.4 alpha=2; of Metrix also hardest=20 (negatives of an anchor; "
-        "3 for input), negatives=16 (partners, at random), chunk=64; of MoCHi pairs=neg-neg",
+        "options of mixing: weight=0.4 alpha=2; of Metrix also hardest=20 (negatives of an anchor), "
+        "hardest_input=3 (where images are mixed), negatives=16 (partners, at random), chunk=64; of "
+        "MoCHi pairs=neg-neg",
     )
     zero_shot: float = flag(0.0, "weight of GSP's zero-shot loss; the paper's is 0.1")
     zero_shot_options: Options = field(default_factory=dict)

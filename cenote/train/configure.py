@@ -299,6 +299,10 @@ def _problems(config: RunConfig) -> Iterator[str]:
             "a frozen backbone needs trained weights: freeze and scratch exclude each other "
             "(--backbone lite0 has weights, or give --weights)"
         )
+    if model.freeze and config.train.keep_epochs:
+        yield "a probe is trained in minutes: --keep-epochs excludes --freeze (--epochs 20 works)"
+    if config.train.keep_epochs and max(config.train.keep_epochs) > config.train.epochs:
+        yield f"--keep-epochs must be at most {config.train.epochs}, the last epoch"
     if model.freeze and model.depth:
         yield "a frozen backbone keeps its blocks: --depth excludes --freeze"
     if isinstance(options, SupervisedConfig):
@@ -339,6 +343,8 @@ def _fit_problems(config: RunConfig) -> Iterator[str]:
 
 def _metric_problems(config: RunConfig, options: MetricConfig) -> Iterator[str]:
     model = config.model
+    if options.miner_options and not options.miner:
+        yield "--miner-options are those of --miner: give one"
     if options.rival and options.metrix:
         yield "Metrix and its rivals exclude each other: leave out --metrix or --rival"
     if options.mix_options and not (options.rival or options.metrix):

@@ -20,6 +20,7 @@ from ..backbones import Features
 from ..data import Dataset
 from ..data.loading import load
 from ..device import is_out_of_memory
+from ..models import PooledModel, save_model
 from ..predict.distributed import (
     any_process,
     device_of,
@@ -101,6 +102,10 @@ class Task:
     def validate(self) -> Metrics:
         """Return the metrics of each active state; the best `score` selects the epoch."""
         return {}
+
+    def saved_model(self) -> PooledModel:
+        """Return the model of the current epoch, for `keep_epochs`."""
+        raise NotImplementedError
 
     # Hooks that most tasks do not need.
 
@@ -325,6 +330,8 @@ class Engine:
                     self._log_plateau(state)
         self.epoch, self.step = self.epoch + 1, 0
         self.loss_sums, self.images, self.unreadable = torch.zeros_like(self.loss_sums), 0, 0
+        if rank() == 0 and self.epoch in self.settings.keep_epochs:
+            save_model(self.task.saved_model(), self.folder / f"epoch-{self.epoch}")
         if rank() == 0:
             self.log.add_epoch(self.epoch, self.speed, int(unreadable), results)
             if (warning := self.task.warning()) is not None:

@@ -52,6 +52,7 @@ from .config import OptimizationConfig, Options
 from .engine import Engine, Examples, Task, dataset_of, load_batches
 from .extraction import extract
 from .log import Stopped, muted
+from .recipes import read_fields
 from .state import TrainState
 
 SEGMENT = OptimizationConfig(
@@ -102,13 +103,15 @@ class Segment(Protocol[SegmentationReport], name="segment"):
 
     def run(self, evaluation: Evaluation) -> SegmentationReport:
         train = evaluation.training_images("linear segmentation")
+        settings = read_fields(SEGMENT, evaluation.settings, "--settings ")
+        images = train, evaluation.test
         try:
             if evaluation.out is None:
                 with TemporaryDirectory() as temporary:
-                    return segment(evaluation.model, train, evaluation.test, Path(temporary))
+                    return segment(evaluation.model, *images, Path(temporary), settings)
             folder = evaluation.out / "segment"
             resume = _can_resume(evaluation, train, folder)
-            return segment(evaluation.model, train, evaluation.test, folder, resume=resume)
+            return segment(evaluation.model, *images, folder, settings, resume=resume)
         except Stopped as stop:
             if "interrupted" in str(stop):
                 raise KeyboardInterrupt from None
@@ -133,7 +136,8 @@ class Segment(Protocol[SegmentationReport], name="segment"):
 def _can_resume(evaluation: Evaluation, train: Dataset, folder: Path) -> bool:
     """Return whether there is a checkpoint of this model and these images; remove any other."""
     checkpoint, identity_file = folder / "checkpoint.pt", folder / ".of.json"
-    identity = json.dumps([*evaluation.identity(masks=True), files_digest(train, masks=True)])
+    files = files_digest(train, masks=True)
+    identity = json.dumps([*evaluation.identity(masks=True), files, dict(evaluation.settings)])
     evaluation.progress_files += [checkpoint, identity_file]
     if checkpoint.exists() and identity_file.is_file() and identity_file.read_text() == identity:
         return True

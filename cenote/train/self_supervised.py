@@ -92,6 +92,9 @@ class StudentTeacher(SarTask):
         teacher: PooledModel = self.module.teacher
         return teacher
 
+    def saved_model(self) -> PooledModel:
+        return self.teacher
+
     def prepare(self, batch: Batch, chunks: int) -> list[Crops]:
         if not len(batch.labels):
             return []

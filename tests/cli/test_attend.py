@@ -13,6 +13,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from cenote.cli import main
+from cenote.models import create_model, save_model
 from tests.shared_data import shared_data
 
 SMALL = ["--size", "192"]  # a 12 x 12 map is enough to see the command work
@@ -281,3 +282,57 @@ def iou(a: list[float], b: list[float]) -> float:
     shared = max(0, min(a[2], b[2]) - max(a[0], b[0])) * max(0, min(a[3], b[3]) - max(a[1], b[1]))
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
     return shared / (sum(areas) - shared)
+
+
+def test_every_block_and_every_head(photos: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = create_model("vit_tiny_patch16_224", "cls", 2, depth=-9, img_size=64)
+    save_model(model, tmp_path / "run")
+    photo, run = str(photos / "ball.jpg"), ["--model", str(tmp_path / "run"), "--size", "64"]
+    maps, sheets = {}, {}
+    for name, options in {
+        "last": [],
+        "blocks": ["--block", "all"],
+        "first": ["--block", "0"],
+        "heads": ["--head", "all"],
+        "head": ["--block", "0", "--head", "1"],
+        "both": ["--block", "all", "--head", "all"],
+    }.items():
+        out = tmp_path / name
+        assert main(["attend", photo, *run, "--map", "cls", *options, "-o", str(out)]) == 0
+        with np.load(out / "attention.npz") as file:
+            maps[name] = file["maps"][0]
+        with Image.open(out / "contact_sheet.jpg") as sheet:
+            sheets[name] = sheet.size
+    counts = {name: len(values) for name, values in maps.items()}
+    assert counts == {"last": 1, "blocks": 3, "first": 1, "heads": 3, "head": 3, "both": 9}
+    np.testing.assert_allclose(
+        maps["blocks"][[0, -1]], [maps["first"][0], maps["last"][0]], atol=1e-5
+    )
+    np.testing.assert_allclose(maps["both"][-3:], maps["heads"], atol=1e-5)
+    np.testing.assert_allclose(maps["heads"].mean(0), maps["last"][0], atol=1e-5)
+    assert sheets["both"][0] > sheets["blocks"][0]  # ten pictures in a row instead of four
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--block", "1"], "--map cls"),
+        (["--map", "cls", "--block", "7"], "there is no block 7"),
+        (["--map", "cls", "--block", "all", "--head", "1"], "--head all"),
+    ],
+)
+def test_sentences_about_blocks(
+    options: list[str],
+    message: str,
+    photos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = create_model(
+        "vit_tiny_patch16_224", "simpool", 2, depth=-10, img_size=64, keep_cls=True
+    )
+    save_model(model, tmp_path / "run")
+    run = ["attend", str(photos / "ball.jpg"), "--model", str(tmp_path / "run"), "--size", "64"]
+    assert main([*run, *options, "-o", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err

@@ -339,10 +339,14 @@ def test_a_segmentation_of_another_model_starts_afresh(
     from cenote.train.log import Stopped
 
     resumed: list[bool] = []
+    learning_rates: list[float] = []
     ends = False
 
-    def trained(model: Any, train: Any, test: Any, folder: Path, resume: bool) -> Any:
+    def trained(
+        model: Any, train: Any, test: Any, folder: Path, settings: Any, resume: bool
+    ) -> Any:
         resumed.append(resume)
+        learning_rates.append(settings.lr)
         assert resume == (folder / "checkpoint.pt").exists()
         (folder / "checkpoint.pt").write_bytes(b"half")
         if not ends:
@@ -378,6 +382,10 @@ def test_a_segmentation_of_another_model_starts_afresh(
     )
     assert not list((tmp_path / "out" / "segment").iterdir())
     assert evaluate(*command) == 0 and resumed[-1] is False
+    assert evaluate(*command, "--settings", "lr=3e-5", "weight_decay=0.05") == 0
+    assert learning_rates[-2:] == [1e-3, 3e-5]
+    assert evaluate(run, data, "--on", "knn", "--settings", "lr=3e-5") == 2
+    assert "--on segment" in capfd.readouterr().err
 
 
 def test_the_model_runs_on_the_gpu_if_there_is_one(

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import cenote
 from cenote.cli import main
+from cenote.data import open_dataset
+from cenote.evaluate.splits import evaluation_splits
 
 
 @pytest.fixture
@@ -217,3 +220,19 @@ def test_the_head_of_several_vectors_and_the_number_of_blocks(
     capsys.readouterr()
     assert run("fit", photos, "--freeze", "--depth", 1, *quick, "-o", tmp_path / "x") == 2
     assert "--depth excludes --freeze" in capsys.readouterr().err
+
+
+def test_models_of_chosen_epochs_are_kept(photos: Path, tmp_path: Path) -> None:
+    out, micro = tmp_path / "run", ("--backbone", "resnet_micro", "--scratch", "--size", 64)
+    keep = ("--epochs", 3, "--keep-epochs", "1,2,3", "--batch", 4)
+    assert run("fit", photos, *micro, *keep, "--settings", "ema=0.5", "-o", out) == 0
+    best = json.loads((out / "results.json").read_text())["epoch"]
+    states = [cenote.load(out / f"epoch-{n}").state_dict() for n in (1, 2, 3)]
+    for name, value in cenote.load(out).state_dict().items():
+        torch.testing.assert_close(states[best - 1][name], value)
+    first, last = states[0]["head.linear.weight"], states[2]["head.linear.weight"]
+    assert not torch.equal(first, last)
+    data = open_dataset(str(photos))
+    splits = [evaluation_splits(folder, data) for folder in (out, out / "epoch-1")]
+    assert splits[0].train is not None and splits[1].train is not None
+    assert splits[0].train.rows.tolist() == splits[1].train.rows.tolist()

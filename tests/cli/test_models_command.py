@@ -43,7 +43,11 @@ def test_models_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 0
     (network,) = json.loads(capsys.readouterr().out)["networks"]
     rows = {row["pool"]: row for row in network["models"]}
-    assert set(rows) == {"gap", "simpool", "cls", "gap, CLS kept"} and rows["gap"]["to_gap"] == 1
+    table = {"gap", "cait", "slot", "ge", "simpool", "cls", "gap, CLS kept"}
+    assert set(rows) == table and rows["gap"]["to_gap"] == 1
+    for row in rows.values():  # [SimPool Table 8]
+        assert row["parameters"] / 1e6 == pytest.approx(row["paper"][0], abs=0.12)
+        assert row["gflops"] == pytest.approx(row["paper"][1], abs=0.07)
     assert rows["cls"]["parameters"] / 1e6 == pytest.approx(22.1, abs=0.05)  # S Table 8
     assert rows["cls"]["gflops"] == pytest.approx(4.24, abs=0.01)
     assert rows["simpool"]["parameters"] / 1e6 == pytest.approx(22.3, abs=0.06)
@@ -51,4 +55,16 @@ def test_models_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_sentences_of_bench(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "models", "--networks", "resnet5"]) == 2
-    assert "no measured network 'resnet5'" in capsys.readouterr().err
+    assert "resnet5" in capsys.readouterr().err
+    assert main(["bench", "models", "--sizes", "2x8x4x4"]) == 2
+    assert "does not use --sizes" in capsys.readouterr().err
+    assert main(["bench", "pools", "--networks", "resnet18"]) == 2
+    assert "does not use --networks" in capsys.readouterr().err
+
+
+def test_bench_models_measures_the_pools_that_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ["--batch", "1", "--rounds", "1", "--json"]
+    assert main(["bench", "models", "--networks", "resnet18", "--pools", "max", *quick]) == 0
+    (network,) = json.loads(capsys.readouterr().out)["networks"]
+    assert [row["pool"] for row in network["models"]] == ["gap", "max"]
+    assert network["models"][1]["paper"] is None

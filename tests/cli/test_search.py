@@ -348,8 +348,12 @@ def test_milvus_lite_by_its_address(
             "freedom's k is a whole number",
         ),
         (
-            ["--image", "none.jpg", "--text", "cat", "--method", "pic2word:mapping=x"],
+            ["--image", "none.jpg", "--text", "cat", "--method", "basic:subjects=x"],
             "can be set in Python only",
+        ),
+        (
+            ["--image", "none.jpg", "--text", "cat", "--method", "freedom:injected=word"],
+            "freedom's injected is one of class, domain",
         ),
     ],
 )

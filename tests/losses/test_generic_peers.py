@@ -16,6 +16,7 @@ reducers = pytest.importorskip("pytorch_metric_learning.reducers")
 from cenote.losses import create_metric_loss  # noqa: E402
 from cenote.losses.forms import EXP, FORMS  # noqa: E402
 from cenote.losses.generic import generic_terms, per_anchor  # noqa: E402
+from cenote.losses.pml import create_miner  # noqa: E402
 
 CLASSES, DIM = 6, 8
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 4, 4])  # class 3 has one image, class 5 none
@@ -202,3 +203,25 @@ def test_wrong_options_of_their_losses_are_refused() -> None:
     loss = create_metric_loss("pml/ArcFaceLoss", CLASSES, DIM)
     with pytest.raises(ValueError, match="'pml/ArcFaceLoss'"):
         loss(torch.randn(12, DIM), LABELS, (torch.randn(4, DIM), torch.arange(4)))
+
+
+@pytest.mark.parametrize(
+    ("loss", "miner", "options"),
+    [
+        ("TripletMarginLoss", "TripletMarginMiner", {"type_of_triplets": "semihard"}),
+        ("MultiSimilarityLoss", "MultiSimilarityMiner", {"epsilon": 0.2}),
+        ("ContrastiveLoss", "PairMarginMiner", {"pos_margin": 0.9, "neg_margin": 0.4}),
+    ],
+)
+def test_a_miner_selects_what_the_loss_compares(loss: str, miner: str, options: dict) -> None:
+    miners = pytest.importorskip("pytorch_metric_learning.miners")
+    torch.manual_seed(0)
+    z, memory = torch.randn(12, DIM), torch.randn(8, DIM)
+    labels, of = torch.arange(12) % CLASSES, torch.arange(8) % CLASSES
+    made = create_metric_loss(f"pml/{loss}", CLASSES, DIM, miner=create_miner(miner, **options))
+    select, peer = getattr(miners, miner)(**options), getattr(pml, loss)()
+    within = peer(z, labels, select(z, labels))
+    across = peer(z, labels, select(z, labels, memory, of), memory, of)
+    torch.testing.assert_close(made(z, labels), within)
+    torch.testing.assert_close(made(z, labels, (memory, of)), within + across)
+    assert not torch.isclose(within, peer(z, labels))

@@ -346,3 +346,17 @@ def test_mixed_maps_are_few_and_made_once(monkeypatch: pytest.MonkeyPatch) -> No
     toy.seen = 0
     Metrix(pairs=("anc-neg",), negatives=2, chunk=4)(loss, batch).backward()
     assert toy.seen == 2 * 2 * 8  # and once more for the gradient: nothing was kept
+
+
+@pytest.mark.parametrize("hardest_input", [1, len(LABELS)])
+@pytest.mark.parametrize("where", ["feature", "input"])
+def test_images_have_their_own_number_of_hard_negatives(
+    known: None, where: str, hardest_input: int
+) -> None:
+    """k of {input, feature} is {1, all} or {all, all} in [Dissertation Table 2.6]."""
+    toy, loss = Toy(linear=False), create("contrastive")
+    batch = toy.batch()
+    metrix = Metrix((where,), ("pos-neg",), hardest_input=hardest_input, negatives=len(LABELS))
+    hardest = hardest_input if where == "input" else None
+    expected = loss(batch.z, LABELS) + 0.4 * slow(loss, batch, where, "pos-neg", hardest)
+    compare(metrix(loss, batch), expected, [*toy.parameters(), *loss.parameters()])

@@ -4,16 +4,19 @@ An image's word does not depend on the images beside it, and the composed senten
 """
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cenote.data import Record, pack
 from cenote.models import create_model
 from cenote.models.image_text.small_clip import SmallClip
 from cenote.models.image_text.text_encoder import TextTower, Words
 from cenote.search import ComposedQuery, MatrixDatabase, WordMemory, compose, compose_all
+from cenote.search.evaluation import TaskEvaluator
 from cenote.search.inversion import (
     INITIAL_STD,
     PHRASES,
@@ -22,6 +25,8 @@ from cenote.search.inversion import (
     mapping_loss,
     train_mapping,
 )
+from cenote.search.methods import MethodSpec
+from cenote.search.protocols import domain_conversion
 from cenote.unit import unit
 from tests.toy_models import WordSumModel, image_vectors
 
@@ -210,8 +215,53 @@ def test_a_mapping_of_the_database_is_trained_once(
         MatrixDatabase(image_vectors(12)),
         ComposedQuery(image_vectors(1)[0], ("sketch",)),
     )
-    first, second = (compose("pic2word", query, database, model) for _ in range(2))
+    first, second = (
+        compose("pic2word", query, database, model, mapping="database") for _ in range(2)
+    )
     assert asked == [12] and torch.equal(first.direction, second.direction)
+
+
+def test_a_mapping_is_read_from_a_file(model: SmallClip, tmp_path: Path) -> None:
+    """Ours, and with the names of Pic2Word's released checkpoint."""
+    database, images = MatrixDatabase(image_vectors(12)), image_vectors(1, seed=3)
+    mapping, query = WordMapping(24, 16, hidden=8).eval(), ComposedQuery(images[0], ("sketch",))
+    state = mapping.state_dict()
+    names = {"layers.0.": "layers.0.0.", "layers.3.": "layers.1.0.", "layers.6.": "fc_out."}
+    released = {
+        f"module.{new}{name.removeprefix(old)}": value
+        for name, value in state.items()
+        for old, new in names.items()
+        if name.startswith(old)
+    }
+    torch.save(state, tmp_path / "ours.pt")
+    torch.save({"epoch": 30, "state_dict_img2text": released}, tmp_path / "released.pt")
+    for name, length in (("ours.pt", 1.0), ("released.pt", 1.0), ("released.pt", 9.0)):
+        with torch.no_grad():
+            vector = model.embed_with_word("a sketch of $", mapping(length * images))[0]
+        options = {"mapping": str(tmp_path / name), "length": length}
+        plan = compose("pic2word", query, database, model, **options)
+        torch.testing.assert_close(plan.direction, vector, atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="mapping=FILE"):
+        compose("pic2word", query, database, model)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentences"),
+    [
+        ("imagenet-r-conversion", {"a archive of $", "a today of $"}),
+        ("nico-conversion", {"a $ in archive", "a $ in today"}),
+        ("ltll", {"an archive photo of $", "a today photo of $"}),
+    ],
+)
+def test_the_template_of_a_data_set(name: str, sentences: set[str], model: SmallClip) -> None:
+    """[Dissertation Sec. 4.4.2]"""
+    domains = ("archive", "today")
+    rows = [Record(f"{i}.png", "ab"[i // 2], domain=domains[i % 2]) for i in range(4)]
+    task = domain_conversion(pack(rows, Path(name), name))
+    bench = TaskEvaluator(task, image_vectors(4), model)
+    spec = MethodSpec("pic2word", {"mapping": WordMapping(24, 16, hidden=8)})
+    found = bench.scorers(spec, task.queries)
+    assert {scorer.why["sentences"][0] for scorer in found} == sentences
 
 
 def test_wrong_arguments(model: SmallClip) -> None:

@@ -2,16 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 from cenote.cli import main
 from cenote.data import Dataset, Record, open_dataset, pack
 from cenote.metrics.rankings import average_precision
-from cenote.search import ComposedQuery, compose, remember_words
+from cenote.search import ComposedQuery, MatrixDatabase, WordMemory, compose, remember_words
 from cenote.search.evaluation import (
     TaskEvaluator,
     average_by_cell,
@@ -318,7 +320,7 @@ def test_injected_words_are_asked_of_each_question() -> None:
     data, x, model = dataset(), image_vectors(24), WordSumModel()
     words = remember_words(model, [f"w{i}" for i in range(20)])
     bench = TaskEvaluator(domain_conversion(data), x, model, words)
-    asked = MethodSpec("freedom-l+", {"m": 0, "injected": lambda q: data.classes[q.label]})
+    asked = MethodSpec("freedom-l+", {"m": 0, "injected": "class"})
     for plan, q in zip(bench.scorers(asked, bench.task.queries), bench.task.queries, strict=True):
         wanted = model.embed_texts([f"{data.classes[q.label]} {q.text}"])[0]
         torch.testing.assert_close(plan.vectors[0], wanted)
@@ -459,3 +461,58 @@ def test_sentences_of_evaluate_search(
     given = more if "--methods" in more or "--words" in more else [*more, "--methods", "text"]
     assert main(["evaluate-search", str(folder(tmp_path)), *given]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def made(**options: Any) -> tuple[TaskEvaluator, Tensor, WordMemory]:
+    x, model = image_vectors(24), WordSumModel()
+    words = remember_words(model, [f"w{i}" for i in range(20)])
+    return TaskEvaluator(domain_conversion(dataset()), x, model, words, **options), x, words
+
+
+def test_words_of_the_ground_truth_are_injected() -> None:
+    """[Dissertation Table 4.6], and the class name alone, the upper bound of Sec. 4.4.7."""
+    bench, _, _ = made()
+    queries = bench.task.queries[:3]
+    for kind in ("class", "domain"):
+        spec = parse_method(f"freedom-l+:m=0:injected={kind}")
+        for scorer, query in zip(bench.scorers(spec, queries), queries, strict=True):
+            record = bench.task.dataset[query.image]
+            word = {"class": record.label, "domain": record.domain}[kind].replace("_", " ")
+            assert scorer.why["words"] == [{"word": word, "weight": 1.0}]
+    with pytest.raises(ValueError, match="evaluate-search"):
+        compose(
+            "freedom",
+            bench.composed_queries(queries)[0],
+            bench.database,
+            bench.model,
+            bench.words,
+            injected="class",
+        )
+
+
+def test_another_visual_memory() -> None:
+    """[Dissertation Table 4.5]"""
+    bench, x, words = made(other_memory=image_vectors(9, seed=5))
+    query = bench.task.queries[0]
+    memories = {"other": image_vectors(9, seed=5), "both": torch.cat([image_vectors(9, seed=5), x])}
+    for name, images in memories.items():
+        (scorer,) = bench.scorers(parse_method(f"freedom:k=4:n=3:memory={name}"), [query])
+        composed = bench.composed_queries([query])[0]
+        options = {"k": 4, "n": 3, "memory": MatrixDatabase(images)}
+        expected = compose("freedom", composed, bench.database, bench.model, words, **options)
+        torch.testing.assert_close(scorer.direction, expected.direction)
+
+
+def test_the_words_nearest_to_the_class_are_removed() -> None:
+    """[Dissertation Sec. 4.4.7]"""
+    bench, _, words = made(removed_words=5)
+    queries = bench.task.queries
+    found = bench.scorers(parse_method("freedom:k=4:n=3"), queries)
+    for scorer, query in zip(found, queries, strict=True):
+        name = bench.task.dataset.classes[query.label].replace("_", " ")
+        nearest = (words.vectors @ bench.model.embed_texts([name])[0]).argsort(descending=True)[:5]
+        kept = [i for i in range(20) if i not in nearest.tolist()]
+        memory = WordMemory([words.words[i] for i in kept], words.vectors[kept])
+        composed = bench.composed_queries([query])[0]
+        expected = compose("freedom", composed, bench.database, bench.model, memory, k=4, n=3)
+        torch.testing.assert_close(scorer.direction, expected.direction)

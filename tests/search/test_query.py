@@ -156,7 +156,11 @@ def test_a_mapping_is_trained_once_on_the_whole_index(
 
     monkeypatch.setattr("cenote.search.inversion.train_mapping", train)
     question = SearchRequest(
-        (0,), ("stripes",), method="pic2word", filter=Filter(classes=("stripes",))
+        (0,),
+        ("stripes",),
+        method="pic2word",
+        filter=Filter(classes=("stripes",)),
+        options={"mapping": "database"},
     )
     for _ in range(2):
         answer = ask(question, store, MadeUpWords())  # type: ignore[arg-type]

@@ -36,6 +36,9 @@ from .test_metric import MODEL, configured
         ({"zero_shot": 0.1, "zero_shot_options": {"rdge": 1}}, {}, "'zero-shot'.*'rdge'.*'ridge'"),
         ({"mix": ("pos-neg",)}, {}, "--mix.*--metrix"),
         ({"xbm_after": 3}, {}, "xbm_after.*--xbm"),
+        ({"miner": "MultiSimilarityMiner"}, {}, "pml/NAME.*multi-similarity"),
+        ({"loss": "pml/TripletMarginLoss", "miner": "TripletMiner"}, {}, "--miner.*TripletMiner"),
+        ({"miner_options": {"epsilon": 0.1}}, {}, "--miner-options"),
     ],
 )
 def test_bad_options_are_refused_before_images_are_read(

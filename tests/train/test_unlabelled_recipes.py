@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import tyro
 
 from cenote.cli import main
+from cenote.cli._training import given_options, options_type
 from cenote.models import load
 from cenote.train.build import build_model
 from cenote.train.config import DINO, DinoConfig, MultiCropConfig
@@ -210,3 +212,13 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ):
         assert main(["dino", "world/tiny", "-o", str(tmp_path / "no"), *wrong]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["dino", "moco"])
+def test_the_scales_of_crops_are_options(command: str) -> None:
+    options = tyro.cli(options_type(command), args=["--crop-scale", "0.08,1"])
+    config = configure(command, **given_options(command, options))
+    assert config.augment.scale == (0.08, 1.0)
+    if command == "dino":
+        config = configure("dino", local_scale=(0.05, 0.4))
+        assert config.augment.local_scale == (0.05, 0.4)

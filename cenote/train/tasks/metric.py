@@ -21,6 +21,7 @@ from ...losses.catalogue import create_metric_loss
 from ...losses.metric import MetricLoss
 from ...losses.metrix import Metrix
 from ...losses.mixing import Mixable
+from ...losses.pml import create_miner
 from ...losses.rivals import IMix, MoCHi, ProxySynthesis
 from ...losses.xbm import CrossBatchMemory
 from ...losses.zero_shot import ZeroShot
@@ -239,6 +240,11 @@ class Metric(Task):
         labels = self.label_to_index[batch.labels].to(self.device)
         return Examples(super().examples(batch).inputs, labels)
 
+    def saved_model(self) -> PooledModel:
+        module = self.states[0].evaluated
+        assert isinstance(module, MetricModule) and isinstance(module.body, PooledModel)
+        return module.body
+
     def begin_step(self, epoch: float) -> None:
         self.module.epoch, self.module.step = epoch, round(epoch * len(self.loader))
         # Depends on the step alone: the same in every process, and in a resumed run.
@@ -307,7 +313,12 @@ def _feature_maps(body: PooledModel | PooledHead, features: Features) -> Tensor:
 
 
 def build_metric_loss(options: MetricConfig, classes: int) -> MetricLoss:
-    return create_metric_loss(options.loss, classes, options.dim, **options.loss_options)
+    arguments = dict(options.loss_options)
+    if options.miner is not None:
+        if not options.loss.startswith("pml/"):
+            raise ValueError(f"a miner selects the pairs of a loss pml/NAME, not of {options.loss}")
+        arguments["miner"] = create_miner(options.miner, **options.miner_options)
+    return create_metric_loss(options.loss, classes, options.dim, **arguments)
 
 
 def build_zero_shot(options: MetricConfig, classes: int, prototypes: int) -> ZeroShot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,12 @@ class Supervised(SarTask):
         if self.mix is not None and len(labels) > 1:
             return Examples(*self.mix(images, labels))
         return Examples(images, labels)
+
+    def saved_model(self) -> PooledModel:
+        model = copy.deepcopy(self.states[0].evaluated)
+        assert isinstance(model, PooledModel)
+        join_batch_norms(model)
+        return model
 
     def main_loss(self, module: nn.Module, inputs: Examples) -> Tensor:
         smoothing = self.settings.smoothing
