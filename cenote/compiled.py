@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 @cache
 def available() -> bool:
-    """Return whether functions can be compiled; each has a slower equivalent."""
+    """Return whether pools can use compiled loops instead of PyTorch's operations."""
     try:
         return not _numba().config.DISABLE_JIT
     except ImportError:  # not installed, or not built for this NumPy
