@@ -9,6 +9,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
+from ..options import check_known
 from .checks import LayoutError, list_contents
 from .dataset import Dataset, pack
 from .images import find_images, is_image_name, list_folder, walk
@@ -31,8 +32,9 @@ def open_dataset(data: str | Path, split: str | None = None) -> Dataset:
 
     A folder (class folders, or one with annotations.csv, VOC's Annotations/, COCO's annotations/),
     a list (.csv, .tsv, .txt, .jsonl, .json), `NAME:FOLDER` for a published data set
-    (`cub:birds/CUB_200_2011`), `collage:DATA` for collages of the images of any of these, `hf:NAME`
-    for a Hugging Face data set, or `world/small` and the other synthetic worlds.
+    (`cub:birds/CUB_200_2011`) or `NAME/DOMAIN:FOLDER` for one of its domains, `collage:DATA` for
+    collages of the images of any of these, `hf:NAME` for a Hugging Face data set, or `world/small`
+    and the other synthetic worlds.
     """
     dataset = _open(str(data))
     if split is not None:
@@ -62,10 +64,19 @@ def _open(data: str) -> Dataset:
     if _has_name(data):
         from .benchmarks import find_benchmark
 
-        return find_benchmark(name).read(Path(argument).expanduser())
+        name, _, domain = name.partition("/")
+        dataset = find_benchmark(name).read(Path(argument).expanduser())
+        return _one_domain(dataset, domain) if domain else dataset
     raise LayoutError(
         f"{data} does not exist: give a folder, a list, NAME:FOLDER, hf:NAME or world/small"
     )
+
+
+def _one_domain(dataset: Dataset, domain: str) -> Dataset:
+    check_known("domain", domain, dataset.domains.names)
+    chosen = dataset.select(dataset.domains.codes == dataset.domains.names.index(domain))
+    chosen.name = f"{dataset.name}/{domain}"
+    return chosen
 
 
 def _has_name(data: str) -> bool:

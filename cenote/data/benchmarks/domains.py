@@ -1,4 +1,4 @@
-"""Classes in several domains: MiniDomainNet, NICO++, LTLL, and FreeDom's lists of domain conversion.
+"""Classes in several domains: DomainNet, MiniDomainNet, NICO++, LTLL, and FreeDom's lists of domain conversion.
 
 The protocol of domain conversion makes queries of its lists: each image of the split `query` (of
 the full set if there are no splits) with each other domain; the images of its class in that domain
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from ..checks import check
+from ..checks import check, check_layout
 from ..dataset import Dataset, pack
 from ..record import Record
 from .parsing import folders, images, parse_lines
@@ -29,6 +29,16 @@ NICO = ("autumn", "dim", "grass", "outdoor", "rock", "water")
 SPLITS = ("train", "test")
 
 
+@benchmark(
+    "domainnet",
+    "DomainNet: 345 classes in six domains, the split of its authors",
+    "clipart_train.txt, clipart_test.txt\nclipart/aircraft_carrier/*.jpg\n"
+    "the same of infograph, painting, quickdraw, real and sketch, or of some of them",
+    "ai.bu.edu/M3SDA",
+    images="",
+    lists="",
+    domains=("clipart", "infograph", "painting", "quickdraw", "real", "sketch"),
+)
 @benchmark(
     "minidomainnet",
     "MiniDomainNet: the split of its authors, train and test in each domain",
@@ -54,7 +64,10 @@ SPLITS = ("train", "test")
     domains=NICO,
 )
 def read_domains(root: Path, images: str, lists: str, domains: tuple[str, ...]) -> Dataset:
-    """Read lists of `DOMAIN/CLASS/IMAGE NUMBER`, one for each domain and split."""
+    """Read lists of `DOMAIN/CLASS/IMAGE NUMBER`, one for each split of each domain that is there."""
+    files = {d: [f"{d}_{split}.txt" for split in SPLITS] for d in domains}
+    domains = tuple(d for d in domains if any((root / lists / f).is_file() for f in files[d]))
+    check_layout(root / lists, "DomainNet", *(file for d in domains for file in files[d]))
     numbers: dict[str, int] = {}  # of classes
 
     def record(line: str, domain: str, split: str) -> Record:

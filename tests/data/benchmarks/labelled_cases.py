@@ -176,6 +176,11 @@ CASES = {
         needed="Eval/list_eval_partition.txt",
         damaged=("Eval/list_eval_partition.txt", 4, f"{DRESS.format(2)} id_00000002 val"),
     ),
+    "domainnet": Case(
+        "domainnet", trees.domainnet, {"train": 4, "test": 4}, ["zebra", "ant"],
+        domains={"sketch/ant/sketch_2.jpg": "sketch"},
+        needed="sketch_test.txt", damaged=("sketch_test.txt", 2, "sketch/ant/sketch_2.jpg 5"),
+    ),
     "minidomainnet": Case(
         "minidomainnet", trees.minidomainnet, {"train": 8, "test": 8}, ["zebra", "ant"],
         domains={"real/ant/real_2.jpg": "real"},

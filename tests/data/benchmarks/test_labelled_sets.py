@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cenote.data import Dataset, LayoutError
+from cenote.data import Dataset, LayoutError, open_dataset
 from cenote.data.benchmarks import benchmarks, find_benchmark
 from tests.data.benchmarks import labelled_trees as trees
 from tests.data.benchmarks.labelled_cases import CASES, Case
@@ -270,3 +270,12 @@ def test_torchvision_agrees(tmp_path: Path) -> None:
     assert [name.lower() for name in pets.classes] == [
         name.lower() for name in find_benchmark("pets").read(tmp_path / "oxford-iiit-pet").classes
     ]
+
+
+def test_one_domain_of_a_data_set(tmp_path: Path) -> None:
+    trees.domainnet(tmp_path)
+    dataset = open_dataset(f"domainnet/sketch:{tmp_path}")
+    assert dataset.name == "domainnet/sketch" and dataset.classes == ["zebra", "ant"]
+    assert [record.domain for record in dataset] == ["sketch"] * 4
+    with pytest.raises(ValueError, match=r"no domain 'sketsh'.*'sketch'"):
+        open_dataset(f"domainnet/sketsh:{tmp_path}")
