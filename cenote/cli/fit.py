@@ -22,6 +22,7 @@ from ._training import (
     options_type,
     recipe_of,
 )
+from .grid import GridOption, RunsOption, train_grid
 
 METRICS = {"boxes": "MaxBoxAccV2", "pixels": "PxAP"}
 FitOptions = options_type("fit")
@@ -84,6 +85,9 @@ def sweep(
         tuple[str, ...],
         tyro.conf.arg(metavar="KEY=LOW..HIGH[:log]...", help_behavior_hint="(default: see above)"),
     ] = (),
+    grid: GridOption = (),
+    runs: RunsOption = 1,
+    screen: Flag = False,
     options: Options = FitOptions(),  # noqa: B008
     device: Device = "auto",
 ) -> None:
@@ -99,6 +103,10 @@ def sweep(
         out: folder of the search.
         trials: number of trials, over all processes.
         search: other settings to draw, such as lr=1e-4..1e-1:log smoothing=0..0.2.
+        grid: instead of random values train each combination of these values of
+            settings and options of the pool, such as lr=1e-4,1e-3 gamma=1.25,2; writes grid.csv.
+        runs: trainings of each combination with other seeds, for a mean and a deviation.
+        screen: with two values of each key, train half of the combinations and print main effects.
     """
     from cenote.data import open_dataset
     from cenote.device import use_device
@@ -107,6 +115,12 @@ def sweep(
 
     use_device(device)
     config, recipe = config_of("fit", options, data), recipe_of(options)
+    if grid or runs > 1 or screen:
+        if trials is not None or search:
+            raise ValueError("--grid and --runs replace the random search: no --trials, --search")
+        with exit_if_stopped("sweep"):
+            train_grid(open_dataset(data), out, config, grid, runs, screen)
+        return
     space = search_space(search, recipe, config.model.freeze)
     given = given_options("fit", options)
     refuse_fixed(space, [*given, *given.get("settings", {})])

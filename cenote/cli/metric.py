@@ -9,6 +9,7 @@ import tyro
 from ._arguments import pluralize
 from ._options import Device
 from ._training import Data, Flag, Out, config_of, exit_if_stopped, options_type
+from .grid import GridOption, RunsOption, train_grid
 
 if TYPE_CHECKING:
     from cenote.train.reports import FairReport, MetricReport
@@ -23,6 +24,9 @@ def run(
     out: Out,
     options: Options = MetricOptions(),  # noqa: B008
     resume: Flag = False,
+    grid: GridOption = (),
+    runs: RunsOption = 1,
+    screen: Flag = False,
     device: Device = "auto",
 ) -> None:
     """Train embeddings that separate classes, and test them on classes that were never seen.
@@ -39,6 +43,10 @@ def run(
             inshop), world/small.
         out: folder of the run.
         resume: resume the run in RUN.
+        grid: train each combination of these values of settings, options and options of the pool,
+            such as prototypes=16,64 eps=0.5,5. The tables are grid.csv and what is printed.
+        runs: trainings of each combination with other seeds, for a mean and a deviation.
+        screen: with two values of each key, train half of the combinations and print main effects.
     """
     from cenote.data import open_dataset
     from cenote.device import use_device
@@ -47,6 +55,10 @@ def run(
 
     use_device(device)
     config = config_of("metric", options, data)
+    if grid or runs > 1 or screen:
+        with exit_if_stopped("metric"):
+            train_grid(open_dataset(data), out, config, grid, runs, screen)
+        return
     with exit_if_stopped("metric"):
         report = train_metric(open_dataset(data), out, config, resume=resume)
     if is_main_process():

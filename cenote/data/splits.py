@@ -154,10 +154,10 @@ def first_half(dataset: Dataset) -> tuple[Dataset, Dataset]:
     return _without_and_with(dataset, present[-(-len(present) // 2) :])
 
 
-def folds(dataset: Dataset) -> list[tuple[Dataset, Dataset]]:
-    """Hold out each of four runs of classes once (Musgrave et al., 2020)."""
-    present = _present_classes(dataset, FOLDS * MIN_CLASSES, f"{FOLDS} folds")
-    return [_without_and_with(dataset, classes) for classes in np.array_split(present, FOLDS)]
+def folds(dataset: Dataset, count: int = FOLDS) -> list[tuple[Dataset, Dataset]]:
+    """Hold out each of `count` runs of classes once; four in Musgrave et al., 2020."""
+    present = _present_classes(dataset, count * MIN_CLASSES, f"{count} folds")
+    return [_without_and_with(dataset, classes) for classes in np.array_split(present, count)]
 
 
 def class_splits(data: Dataset) -> ClassSplits:
@@ -187,16 +187,17 @@ def class_splits(data: Dataset) -> ClassSplits:
 def metric_splits(splits: ClassSplits, validate: str) -> ClassSplits:
     """Choose the images that select the epoch.
 
-    `validate`: "classes" holds out some training classes unless there is a validation split,
-    "test" uses the test split, and "last" keeps the last epoch.
+    `validate`: "classes" holds out a quarter of the training classes unless there is a validation
+    split, "fifth" a fifth of them in any case [GSP supplementary 1.1.2], "test" uses the test split,
+    and "last" keeps the last epoch.
     """
     if validate == "test":
         return splits._replace(val=splits.test, val_gallery=splits.gallery)
-    if validate != "classes":
+    if validate == "last":
         return splits._replace(val=None)
-    if splits.val is None:
+    if splits.val is None or validate == "fifth":
         try:
-            train, val = folds(splits.train)[-1]
+            train, val = folds(splits.train, {"classes": 4, "fifth": 5}[validate])[-1]
         except ValueError:
             count = len(np.unique(splits.train.labels))
             problem = "are too few to hold some out: keeping the last epoch, not the best"

@@ -400,10 +400,10 @@ class MetricConfig:
         "steps of an epoch, after which the model is validated",
         shown="all images once",
     )
-    validate: Literal["classes", "test", "last"] = flag(
+    validate: Literal["classes", "fifth", "test", "last"] = flag(
         "classes",
-        "what selects the epoch: a held-out quarter of the training classes, the test classes, or "
-        "nothing: it is the last. The fair protocol always holds classes out",
+        "what selects the epoch: a held-out quarter of the training classes, or a fifth, the test "
+        "classes, or nothing: it is the last. The fair protocol always holds classes out",
     )
     score: Literal["map@r", "recall@1"] = flag("map@r", "metric that selects the epoch")
     without_match: Literal["exclude", "miss"] = flag(
