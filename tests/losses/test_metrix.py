@@ -123,6 +123,8 @@ def slow(
             kind = "pos-neg" if proxy and pairs == "anc-neg" else pairs
             found = pairs_of(loss, -1 if proxy else place, own, kind, negatives)
             mixed = [(mix(where, batch, b, c, lam[b, c]), lam[b, c]) for b, c in found]
+        if proxy and not mixed:
+            continue  # its class is not in the batch
         rows.append([F.cosine_similarity(anchor, v, dim=0) for v, _ in mixed])
         labels.append([torch.ones(()).double() if pairs == "pos-pos" else y for _, y in mixed])
         if (
