@@ -74,7 +74,7 @@ class CvT13(Network):
             self.stages.append(
                 nn.ModuleList(
                     Block(dim, ConvAttention(dim, heads), drop_path=p, act=QuickGELU)
-                    for p in torch.linspace(0, peak, depth).tolist()
+                    for p in torch.linspace(0, peak, depth, device="cpu").tolist()
                 )
             )
             channels = dim

@@ -89,7 +89,9 @@ class PvtSmall(Network):
         drop_path_rate: float = 0.0,
     ) -> None:
         super().__init__(STAGES[-1][1], 32, num_classes)
-        drop = torch.linspace(0, drop_path_rate, sum(row[4] for row in STAGES)).tolist()
+        drop = torch.linspace(
+            0, drop_path_rate, sum(row[4] for row in STAGES), device="cpu"
+        ).tolist()
         self.stages = nn.ModuleList()
         grid, channels = to_2tuple(img_size), 3
         for row in STAGES:

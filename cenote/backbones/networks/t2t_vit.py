@@ -103,7 +103,7 @@ class T2TViT14(Network):
         positions = sinusoids(1 + self.grid[0] * self.grid[1], DIM)
         self.register_buffer("positions", positions, persistent=False)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, DIM))
-        drop = torch.linspace(0, drop_path_rate, DEPTH).tolist()
+        drop = torch.linspace(0, drop_path_rate, DEPTH, device="cpu").tolist()
         self.blocks = nn.ModuleList(
             Block(DIM, HEADS, MLP_RATIO, drop_path=p, norm_layer=nn.LayerNorm) for p in drop
         )
