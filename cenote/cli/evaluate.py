@@ -45,12 +45,13 @@ def run(
     corruption: ImageNet-C's fifteen corruptions at five severities, which takes 76 passes over
     the images. imagenet-a: top-1 if only the classes of the data set can be predicted, also for
     ImageNet-R. jaccard: the maps of the heads against segmented objects, as SAR evaluates VOC12.
+    zero-shot: how well GSP's prototypes of some classes predict the mean vectors of others.
 
     Args:
         folder: a saved model, for instance a run of cenote fit.
         data: as for cenote fit.
         on: protocols, separated by commas: classify, knn, linear, retrieve, localize, discover,
-            segment, background, corruption, imagenet-a, jaccard.
+            segment, background, corruption, imagenet-a, jaccard, zero-shot.
         out: also write results.json, pictures and an HTML report (index.html) to this folder.
         split: the images to evaluate on; by default test, or what was held out of the data that the
             run was trained on, or all.

@@ -184,6 +184,13 @@ def class_splits(data: Dataset) -> ClassSplits:
     return ClassSplits(train, None, test, None)
 
 
+def image_splits(data: Dataset) -> ClassSplits:
+    """Return the training images and the test images of all classes."""
+    refuse_several_classes(data, "metric learning")
+    labelled = data.select(data.labels >= 0)
+    return ClassSplits(labelled.split("train"), None, labelled.split("test"), None)
+
+
 def metric_splits(splits: ClassSplits, validate: str) -> ClassSplits:
     """Choose the images that select the epoch.
 

@@ -54,20 +54,22 @@ def embed_dataset(model: PooledModel, dataset: Dataset, loading: Loading = Loadi
     An image with several vectors contributes them concatenated. Raises ValueError if no image
     can be read.
     """
-    return _predict_dataset(model, model.embed_features, dataset, loading)
+    return predict_dataset(model, model.embed_features, dataset, loading)
 
 
 def predict_logits(
     model: PooledModel, dataset: Dataset, loading: Loading = Loading()
 ) -> Embeddings:
     """Predict the logits (N, classes) of all readable images, as `embed_dataset` does vectors."""
-    return _predict_dataset(model, model.classify, dataset, loading)
+    return predict_dataset(model, model.classify, dataset, loading)
 
 
 @torch.no_grad()
-def _predict_dataset(
+def predict_dataset(
     model: PooledModel, output: Callable[[Features], Tensor], dataset: Dataset, loading: Loading
 ) -> Embeddings:
+    """Compute a function of the features of all readable images, as `embed_dataset` does."""
+
     def forward(images: Tensor) -> Tensor:
         return output(run_frozen(model.backbone, images))
 

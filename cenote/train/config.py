@@ -400,6 +400,11 @@ class MetricConfig:
         "steps of an epoch, after which the model is validated",
         shown="all images once",
     )
+    test: Literal["classes", "images"] = flag(
+        "classes",
+        "what is tested: classes that are not trained, or the test images of all classes, with "
+        "--validate test or last",
+    )
     validate: Literal["classes", "fifth", "test", "last"] = flag(
         "classes",
         "what selects the epoch: a held-out quarter of the training classes, or a fifth, the test "

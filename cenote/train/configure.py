@@ -355,6 +355,8 @@ def _metric_problems(config: RunConfig, options: MetricConfig) -> Iterator[str]:
         yield "xbm_after is the first step of a memory: it needs --xbm, its size"
     if options.repeats > 1 and options.protocol != "fair":
         yield "--repeats is how often the models of the fair protocol are trained: --protocol fair"
+    if options.test == "images" and options.validate in ("classes", "fifth"):
+        yield "--test images trains on all classes: select the epoch by --validate test or last"
     if options.protocol == "fair" and options.validate != "classes":
         yield "the fair protocol selects by the classes that a fold holds out: no --validate"
     if options.embedding_norm and not embedding_arguments(config):

@@ -23,6 +23,7 @@ from ..data.splits import (
     class_names,
     class_splits,
     fold_splits,
+    image_splits,
     metric_splits,
 )
 from ..evaluate.validators import (
@@ -70,7 +71,8 @@ def train_metric(
         raise ValueError(f"{folder} already has a run: use --resume or another folder")
     if resume:
         check_run_exists(folder)
-    splits = class_splits(data)
+    split = {"classes": class_splits, "images": image_splits}[config.options.test]
+    splits = split(data)
     with processes() as device:
         if fair:
             return train_folds(splits, folder, config, cache, resume, device)

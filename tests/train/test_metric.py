@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from cenote.data.loading import load as load_images
 from cenote.data.splits import class_splits, metric_splits
+from cenote.evaluate.zero_shot import predict_classes
 from cenote.losses.mixing import Mixable
-from cenote.models import load
+from cenote.metrics import zero_shot_prediction
+from cenote.models import create_model, load
 from cenote.models.head import Embedding
 from cenote.train.build import build_model
 from cenote.train.config import RunConfig
@@ -372,3 +375,23 @@ def test_a_run_can_begin_with_another(tmp_path: Path) -> None:
         build_start(
             configured(scratch=False, weights=tmp_path / "one", backbone="resnet_micro", size=64)
         )
+
+
+def test_all_classes_are_trained_and_their_test_images_are_predicted(tmp_path: Path) -> None:
+    """[GSP supplementary 2.3]"""
+    data = discs(6, 8, lambda i: "train" if i < 24 else "test")
+    config = configured({"test": "images"}, {"epochs": 1})
+    report = train_metric(data, tmp_path, config)
+    assert report.classes["train"] == report.classes["test"] == data.classes
+    assert report.test["images"] == 24
+    model, test = load(tmp_path), data.split("test")
+    found = predict_classes(model, test)
+    assert (found.classes, found.images) == (6, 24)
+    (batch,) = load_images(test, model.backbone.preprocessing.transform(), 24)
+    with torch.no_grad():
+        features = model.features(batch.images)
+        z = model.pool.with_histogram(features.tokens)[1]  # type: ignore[union-attr,operator]
+        expected = zero_shot_prediction(z, model.embed_features(features), batch.labels)
+    assert found.scores == pytest.approx({k: 100 * v for k, v in expected.items()}, abs=1.0)
+    with pytest.raises(ValueError, match="prototypes of GSP"):
+        predict_classes(create_model("resnet_micro", "gap", 0), test)

@@ -38,6 +38,7 @@ from .test_metric import MODEL, configured
         ({"xbm_after": 3}, {}, "xbm_after.*--xbm"),
         ({"miner": "MultiSimilarityMiner"}, {}, "pml/NAME.*multi-similarity"),
         ({"loss": "pml/TripletMarginLoss", "miner": "TripletMiner"}, {}, "--miner.*TripletMiner"),
+        ({"test": "images", "validate": "classes"}, {}, "--test images.*--validate test"),
         ({"miner_options": {"epsilon": 0.1}}, {}, "--miner-options"),
     ],
 )
