@@ -82,17 +82,20 @@ def _look_up(content: Any, key: str) -> Any:
 def make_cells(
     item: Item, scale: str, inputs: Mapping[str, str], seeds: int, out: Path
 ) -> list[Cell]:
-    """Return the cells whose inputs are given, the first seed of all before the second."""
+    """Return the cells of a scale whose inputs are given, the first seed of all before the second."""
     cells = []
     for seed, row, column in itertools.product(range(seeds), item.rows, item.columns):
-        data = item.columns[column].data
-        values = {**inputs, "data": inputs.get(data, ""), "title": row, "seed": str(seed)}
-        lines = [_fill(line, item.arguments(row, column, scale)) for line in item.commands.values()]
-        needed = {data, *PLACEHOLDER.findall(" ".join(lines))} & set(item.inputs)
+        at = item.columns[column]
+        if at.scales and scale not in at.scales:
+            continue
+        values = {**inputs, "data": inputs.get(at.data, ""), "title": row, "seed": str(seed)}
+        arguments = item.arguments(row, column, scale)
+        lines = [_fill(line, arguments) for line in item.commands.values()]
+        needed = {at.data, *PLACEHOLDER.findall(" ".join(lines))} & set(item.inputs)
         if needed <= set(inputs):
             jobs = _make_jobs(dict(zip(item.commands, lines, strict=True)), values, out)
-            score = item.columns[column].score or item.score
-            cells.append(Cell(row, column, seed, jobs, _fill(score, values)))
+            score = _fill(at.score or item.score, values | arguments)
+            cells.append(Cell(row, column, seed, jobs, score))
     return cells
 
 
