@@ -3,7 +3,7 @@ of class names.
 
 An ImageNet classifier says what an image may be; the image's vector is the mean of those classes'
 texts, weighted by their probabilities. What a class is called and how many of them count:
-examples/search/text_space.py measures it.
+benchmarks/text_space.py measures it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Boxes and masks of object maps, plain and refined: the table of docs/localization.md.
 
-    python examples/evidence/refine.py DATA... [--images 100] [--draws 3]
+    python benchmarks/refine.py DATA... [--images 100] [--draws 3]
 
 Each folder has an annotations.csv with columns file, x1, y1, x2, y2 (or body_x1, ...), and mask if
 there are masks. 60 images, on which the constants of `refine` were chosen, are left

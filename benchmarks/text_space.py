@@ -1,6 +1,6 @@
 """Texts for ImageNet classes in the text-space model: a table of average precision.
 
-    python examples/search/text_space.py DATA [--domain photo] [--check DATA]
+    python benchmarks/text_space.py DATA [--domain photo] [--check DATA]
 
 DATA has classes (shared/data/pacs); the query is the class name. Tries every text of a class x
 number of most likely classes x temperature; the images are classified once. --check names other
