@@ -299,11 +299,11 @@ def load_head(passes: Sequence[Path], candidate: Candidate, frozen: FrozenBackbo
 
 
 def select_rates(attempts: Mapping[LearningRates, TrainState], images: int) -> LearningRates | None:
-    """Return the smallest learning rate within one standard error of the best on validation.
+    """Return the smallest learning rates within one standard error of the best on validation.
 
-    A short training prefers larger learning rates than a long one. Of the factors for the pool the
-    best is taken, the smaller one of equal ones. `images` are those of validation; a score is the
-    mean over the last third of the epochs: the best epoch of a few images is luck.
+    A short training prefers larger learning rates than a long one, and a pool that learns slowly
+    has better maps. `images` are those of validation; a score is the mean over the last third of
+    the epochs: the best epoch of a few images is luck.
     """
     scores = {
         rates: fmean(state.scores[-math.ceil(len(state.scores) / 3) :])
@@ -314,9 +314,8 @@ def select_rates(attempts: Mapping[LearningRates, TrainState], images: int) -> L
     if not scores:
         return None
     lowest = 100 * wilson_interval(max(scores.values()) / 100, images, z=1.0)[0]
-    lr = min(rates.lr for rates, score in scores.items() if score >= lowest)
-    factors = [rates for rates in scores if rates.lr == lr]
-    return max(factors, key=lambda rates: (scores[rates], -rates.pool_lr_factor))
+    good = [rates for rates, score in scores.items() if score >= lowest]
+    return min(good, key=lambda rates: (rates.lr, rates.pool_lr_factor))
 
 
 def _write_heads(folder: Path, heads: dict[str, PooledHead]) -> None:
