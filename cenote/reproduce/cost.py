@@ -21,7 +21,10 @@ class Cost:
 
 
 def estimate(jobs: Iterable[Job], rows: int) -> Cost:
-    """Add up the costs that the recipes declare; a tournament trains all `rows`."""
+    """Add up the costs that the recipes declare; a tournament trains all `rows`.
+
+    Multiply-adds are those of a recipe's network, whatever pool or stride a cell has.
+    """
     from ..train.recipes import load_recipe
 
     trainings, images, multiply_adds, others = 0, 0.0, 0.0, 0
@@ -54,7 +57,9 @@ def measure_speed() -> float:
     for step in range(STEPS + 1):  # the first is not timed
         if step == 1:
             started = time.perf_counter()
-        float(model(images).square().sum().backward() or 0)
+        loss = model(images).square().sum()
+        loss.backward()
+        loss.item()  # waits for the device
     seconds = time.perf_counter() - started
     return STEPS * BATCH * TRAINING * 1.81e9 / seconds
 
