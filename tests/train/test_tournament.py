@@ -594,4 +594,5 @@ def test_learning_rates_are_selected_within_the_noise() -> None:
     assert select(*rates, images=10**6) == (1e-2, 0.03)
     assert select((1e-3, 1.0, 56.0), (1e-3, 0.1, 50.0)) == (1e-3, 1.0)
     assert select((1e-3, 1.0, 56.0), (1e-3, 0.1, 53.0)) == (1e-3, 0.1)
+    assert select((1e-3, 0.1, 54.0), (1e-3, 0.03, 52.0), (1e-2, 0.1, 58.0)) == (1e-3, 0.03)
     assert select() is None

@@ -299,7 +299,8 @@ def load_head(passes: Sequence[Path], candidate: Candidate, frozen: FrozenBackbo
 
 
 def select_rates(attempts: Mapping[LearningRates, TrainState], images: int) -> LearningRates | None:
-    """Return the smallest learning rates within one standard error of the best on validation.
+    """Return the smallest learning rate within one standard error of the best on validation, and
+    the smallest factor for the pool within one of the best at that learning rate.
 
     A short training prefers larger learning rates than a long one, and a pool that learns slowly
     has better maps. `images` are those of validation; a score is the mean over the last third of
@@ -313,9 +314,14 @@ def select_rates(attempts: Mapping[LearningRates, TrainState], images: int) -> L
     scores = {r: s for r, s in scores.items() if attempts[r].failed is None} or scores
     if not scores:
         return None
+    lr = min(rates.lr for rates in _within_one_error(scores, images))
+    factors = {rates: score for rates, score in scores.items() if rates.lr == lr}
+    return min(_within_one_error(factors, images), key=lambda rates: rates.pool_lr_factor)
+
+
+def _within_one_error(scores: Mapping[LearningRates, float], images: int) -> list[LearningRates]:
     lowest = 100 * wilson_interval(max(scores.values()) / 100, images, z=1.0)[0]
-    good = [rates for rates, score in scores.items() if score >= lowest]
-    return min(good, key=lambda rates: (rates.lr, rates.pool_lr_factor))
+    return [rates for rates, score in scores.items() if score >= lowest]
 
 
 def _write_heads(folder: Path, heads: dict[str, PooledHead]) -> None:
