@@ -42,8 +42,11 @@ def run(
 
     of_pools, of_models = {"sizes": sizes, "layout": layout}, {"networks": networks, "batch": batch}
     for option, value in (of_pools if what == "models" else of_models).items():
-        if value:
+        if value not in ((), None):
             raise ValueError(f"cenote bench {what} does not use --{option}: leave it out")
+    for option, value in (("rounds", rounds), ("batch", batch)):
+        if value is not None and value < 1:
+            raise ValueError(f"--{option} must be at least 1, got {value}")
     if what == "pools":
         rounds, layout = rounds or 7, layout or "tokens"
         measured = speed.measured_pools(pools)

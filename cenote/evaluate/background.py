@@ -13,7 +13,7 @@ import torch
 
 from ..data import Dataset
 from ..data.backgrounds import VARIANTS, with_background
-from ..data.checks import errors_in, read_json
+from ..data.checks import check, errors_in, read_json
 from ..metrics.intervals import bootstrap_interval
 from ..metrics.robustness import background_gap
 from ..models import PooledModel
@@ -186,5 +186,6 @@ def coarse_classifier(model: PooledModel, dataset: Dataset) -> Classifier:
         )
     with errors_in(path):
         pairs = {int(key): int(value) for key, value in read_json(path).items()}
-        coarse = torch.tensor([pairs[number] for number in range(1000)])  # -1: none of the nine
+        check(set(pairs) == set(range(1000)), "it does not map the classes 0 to 999")
+    coarse = torch.tensor([pairs[number] for number in range(1000)])  # -1: none of the nine
     return lambda logits: coarse[logits.argmax(1)]

@@ -275,7 +275,7 @@ def last_keys(model: nn.Module, images: Tensor, source: str = "auto") -> PatchKe
     pool = getattr(model, "pool", None)
     if isinstance(pool, SimPool) and source in ("auto", "pool"):
         features = backbone_of(model)(images)
-        return PatchKeys(pool.keys(features.tokens), features.grid, "pool")
+        return PatchKeys(pool.keys(pool.local(features.tokens)), features.grid, "pool")
     if source == "pool":
         raise ValueError(f"this model has no SimPool: keys come from one of {SOURCES[2:]}")
     if source == "map":

@@ -32,6 +32,8 @@ def create_finer_backbone(
     """
     check_choice("stride (times finer)", gain, (1, 2, 4))
     if gain == 1:
+        if no_dilation:
+            raise ValueError("no_dilation changes nothing without a stride of 2 or 4")
         return create_backbone(name, **options)
     backbone = _with_output_stride(name, 32 // gain, **options)
     if backbone is None:

@@ -201,7 +201,7 @@ def test_one_pool(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("# GAP (`gap`)")
     assert main(["pools", "gap", "--style", "json"]) == 0
     row = json.loads(capsys.readouterr().out)
-    assert (row["name"], row["parameters"], row["options"]) == ("gap", 0, {})
+    assert (row["name"], row["parameters"], row["options"]) == ("gap", 0, {"local": None})
 
 
 def test_bench_takes_at_least_one_round(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from cenote.backbones import Backbone
-from cenote.models import replace_pool
+from cenote.models import create_model, replace_pool
 from cenote.models.attention_maps import last_keys
 from tests.toy_models import NARROW
 
@@ -81,6 +81,14 @@ def test_simpool_s_keys_are_s_14(name: str) -> None:
     keys = last_keys(model, images)
     assert_close(keys.values, by_hand, atol=1e-4, rtol=1e-4)
     assert keys.source == "pool" and last_keys(model, images, "map").source == "map"
+
+
+@torch.no_grad()
+def test_simpool_s_keys_of_embedded_positions() -> None:
+    model = create_model("vit_micro", "simpool", pool_options={"local": 8}).eval()
+    images = torch.randn(1, 3, 64, 64)
+    embedded = model.pool.local(model.features(images).tokens)
+    assert_close(last_keys(model, images).values, model.pool.wk(model.pool.norm(embedded)))
 
 
 @torch.no_grad()

@@ -104,6 +104,8 @@ def test_without_dilation_strides_become_one_and_nothing_else_changes(
 def test_without_dilation_even_kernels_are_refused() -> None:
     with pytest.raises(ValueError, match=r"'convnext_atto'.*--no-dilation"):
         create_model("convnext_atto", "gap", 3, stride=4, no_dilation=True)
+    with pytest.raises(ValueError, match=r"no_dilation.*stride"):
+        create_model("resnet18", "gap", 3, no_dilation=True, **NARROW)
 
 
 def test_stride_removal_of_other_families() -> None:

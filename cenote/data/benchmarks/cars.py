@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..checks import check_layout, errors_in
+from ..checks import check, check_layout, errors_in
 from ..dataset import Dataset, pack
 from ..record import Record
 from .parsing import make_box, read_mat, struct_rows
@@ -84,5 +84,5 @@ def _records(
             is_test = number > train_classes
         with errors_in(root / image):
             box = make_box(max(int(x1) - 1, 0), max(int(y1) - 1, 0), int(x2), int(y2))
-            label = classes[number - 1]
-        yield Record(image, label, "test" if is_test else "train", (box,))
+            check(1 <= number <= len(classes), f"class {number} of {len(classes)}")
+        yield Record(image, classes[number - 1], "test" if is_test else "train", (box,))

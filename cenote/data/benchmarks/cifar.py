@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ..checks import check_layout, errors_in
+from ..checks import check, check_layout, errors_in
 from ..dataset import Dataset, pack
 from ..record import Record
 from ..safe_pickle import read_pickle
@@ -93,6 +93,7 @@ def _records(root: Path, batches: list[CifarBatch], names: Sequence[list[str]]) 
     for batch in batches:
         for i, numbers in enumerate(batch.labels):
             with errors_in(root / batch.name):
+                check(min(numbers) >= 0, f"label {min(numbers)} of image {i}")
                 *coarse, fine = (words[k] for words, k in zip(names, numbers, strict=True))
             attributes = {"superclass": coarse[0]} if coarse else {}
             yield Record(f"{batch.name}:{i}", fine, batch.split, attributes=attributes)
@@ -101,7 +102,9 @@ def _records(root: Path, batches: list[CifarBatch], names: Sequence[list[str]]) 
 def _python_batch(path: Path, split: str, *keys: str) -> CifarBatch:
     with errors_in(path):
         content = read_pickle(path)
-        images = content["data"].reshape(-1, IMAGE_BYTES)
+        images = content["data"]
+        check(images.shape[1:] == (IMAGE_BYTES,), f"an image has {IMAGE_BYTES} bytes")
+        check(images.dtype == np.uint8, "the images are not bytes")
         labels = np.array([content[key] for key in keys], np.int64).T
         return CifarBatch(path.name, split, images, labels.reshape(len(images), len(keys)))
 
@@ -109,4 +112,5 @@ def _python_batch(path: Path, split: str, *keys: str) -> CifarBatch:
 def _binary_batch(path: Path, split: str, labels: int) -> CifarBatch:
     with errors_in(path):
         rows = np.fromfile(path, np.uint8).reshape(-1, labels + IMAGE_BYTES)
+        check(len(rows), "it is empty")
     return CifarBatch(path.name, split, rows[:, labels:], rows[:, :labels].astype(np.int64))

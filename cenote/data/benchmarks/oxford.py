@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..checks import errors_in
+from ..checks import check, errors_in
 from ..dataset import Dataset, pack
 from ..record import Box, Record
 from ..voc import read_annotation
@@ -54,8 +54,11 @@ def _flower_records(root: Path, classes: list[str]) -> Iterator[Record]:
     for split, numbers in zip(FLOWER_SPLITS, splits, strict=True):
         for number in map(int, numbers):
             with errors_in(root / "setid.mat"):
-                label = classes[int(labels[number - 1]) - 1]
-            yield Record(f"jpg/image_{number:05d}.jpg", label, split)
+                check(1 <= number <= len(labels), f"image {number} of {len(labels)}")
+            label = int(labels[number - 1])
+            with errors_in(root / "imagelabels.mat"):
+                check(1 <= label <= len(classes), f"class {label} of {len(classes)}")
+            yield Record(f"jpg/image_{number:05d}.jpg", classes[label - 1], split)
 
 
 @benchmark(

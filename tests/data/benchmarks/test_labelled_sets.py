@@ -231,7 +231,11 @@ def test_matlab_files_with_the_wrong_contents(tmp_path: Path) -> None:
         tmp_path / "setid.mat",
         {"trnid": np.array([[9]]), "valid": np.array([[1]]), "tstid": np.array([[2]])},
     )
-    with pytest.raises(ValueError, match=r"setid\.mat.*\b8\b.*\b6\b"):
+    with pytest.raises(ValueError, match=r"setid\.mat.*\b9\b.*\b6\b"):
+        read(CASES["flowers"], tmp_path)
+    trees.flowers(tmp_path)
+    trees.savemat(tmp_path / "imagelabels.mat", {"labels": np.zeros((1, 6))})  # from 0
+    with pytest.raises(ValueError, match=r"imagelabels\.mat.*\b0\b"):
         read(CASES["flowers"], tmp_path)
     trees.savemat(tmp_path / "setid.mat", {"trnid": np.array([[1]])})
     with pytest.raises(ValueError, match=r"setid\.mat.*valid"):
