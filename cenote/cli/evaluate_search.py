@@ -81,7 +81,7 @@ def run(
         sources: only query images of these domains; with one, the table is by target domain.
         most: at most this number of query images per domain or attribute, drawn at random.
         batch: images at a time.
-        seed: of the draw.
+        seed: seed of the random selection.
         json: print JSON.
     """
     from cenote.data import open_dataset

@@ -103,10 +103,12 @@ def sweep(
         out: folder of the search.
         trials: number of trials, over all processes.
         search: other settings to draw, such as lr=1e-4..1e-1:log smoothing=0..0.2.
-        grid: instead of random values train each combination of these values of
-            settings and options of the pool, such as lr=1e-4,1e-3 gamma=1.25,2; writes grid.csv.
-        runs: trainings of each combination with other seeds, for a mean and a deviation.
-        screen: with two values of each key, train half of the combinations and print main effects.
+        grid: train all combinations of these values instead of random ones. Keys are settings and
+            options of the pool, such as lr=1e-4,1e-3 gamma=1.25,2. The table is grid.csv.
+        runs: number of runs per combination, with different seeds; the table has their mean and
+            standard deviation.
+        screen: train half of the combinations, for keys with two values each, and print the main
+            effects on the metric that selects the epoch.
     """
     from cenote.data import open_dataset
     from cenote.device import use_device
@@ -115,9 +117,11 @@ def sweep(
 
     use_device(device)
     config, recipe = config_of("fit", options, data), recipe_of(options)
-    if grid or runs > 1 or screen:
+    if grid or runs != 1 or screen:
         if trials is not None or search:
-            raise ValueError("--grid and --runs replace the random search: no --trials, --search")
+            raise ValueError(
+                "--trials and --search cannot be combined with --grid, --runs and --screen"
+            )
         with exit_if_stopped("sweep"):
             train_grid(open_dataset(data), out, config, grid, runs, screen)
         return

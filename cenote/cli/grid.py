@@ -22,8 +22,8 @@ RunsOption = Annotated[int, tyro.conf.arg(metavar="N")]
 def train_grid(
     data: Dataset, out: Path, config: RunConfig, grid: tuple[str, ...], runs: int, screen: bool
 ) -> None:
-    """Train the trials that lack, and print the table and, of a screening design, the effects."""
-    from cenote.train.grid import Design, main_effects, run_grid
+    """Train the remaining trials; print the table and the main effects of a screening design."""
+    from cenote.train.grid import Design, main_effects, run_grid, selection_metric
 
     reports = run_grid(data, out, config, Design.parse(grid, runs, screen))
     rows = list(csv.reader((out / "grid.csv").open(newline="")))
@@ -31,7 +31,7 @@ def train_grid(
     for row in rows:
         print("  ".join(map(str.ljust, row, widths)).rstrip())
     if screen and all(report.mean for report in reports):
-        score = list(reports[0].mean)[-1]
+        score = selection_metric(config, reports[0].mean)
         for name, effect in main_effects(reports, score).items():
             print(f"effect of {name} on {score}: {effect:+.2f}")
     print(f"saved in {out / 'grid.csv'}")

@@ -43,10 +43,13 @@ def run(
             inshop), world/small.
         out: folder of the run.
         resume: resume the run in RUN.
-        grid: train each combination of these values of settings, options and options of the pool,
-            such as prototypes=16,64 eps=0.5,5. The tables are grid.csv and what is printed.
-        runs: trainings of each combination with other seeds, for a mean and a deviation.
-        screen: with two values of each key, train half of the combinations and print main effects.
+        grid: train all combinations of these values. Keys are settings, options of metric learning
+            and options of the pool, such as prototypes=16,64 eps=0.5,5. The table is grid.csv. The
+            same command resumes.
+        runs: number of runs per combination, with different seeds; the table has their mean and
+            standard deviation.
+        screen: train half of the combinations, for keys with two values each, and print the main
+            effects on the metric that selects the epoch.
     """
     from cenote.data import open_dataset
     from cenote.device import use_device
@@ -55,7 +58,12 @@ def run(
 
     use_device(device)
     config = config_of("metric", options, data)
-    if grid or runs > 1 or screen:
+    if grid or runs != 1 or screen:
+        if resume:
+            raise ValueError(
+                "--resume cannot be combined with --grid, --runs and --screen: the same command "
+                "without it resumes"
+            )
         with exit_if_stopped("metric"):
             train_grid(open_dataset(data), out, config, grid, runs, screen)
         return

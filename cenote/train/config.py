@@ -260,7 +260,10 @@ class MultiCropConfig:
         metavar="MIN,MAX",
     )
     local_scale: Interval = flag(
-        (0.05, 0.25), "the same of a small crop", "dino", metavar="MIN,MAX"
+        (0.05, 0.25),
+        "smallest and largest share of an image that a small crop shows",
+        "dino",
+        metavar="MIN,MAX",
     )
 
 

@@ -300,7 +300,7 @@ def _problems(config: RunConfig) -> Iterator[str]:
             "(--backbone lite0 has weights, or give --weights)"
         )
     if model.freeze and config.train.keep_epochs:
-        yield "a probe is trained in minutes: --keep-epochs excludes --freeze (--epochs 20 works)"
+        yield "--keep-epochs cannot be combined with --freeze: train once for each number of --epochs"
     if config.train.keep_epochs and max(config.train.keep_epochs) > config.train.epochs:
         yield f"--keep-epochs must be at most {config.train.epochs}, the last epoch"
     if model.freeze and model.depth:

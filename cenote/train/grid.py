@@ -17,14 +17,15 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.files import write_atomically, write_text
-from ..data.splits import split
+from ..data.splits import Splits, split
+from ..options import check_number
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import refuse_changes
 from .config import MetricConfig, OptimizationConfig, RunConfig
 from .configure import validate
 from .engine import Diverged
-from .fit import fit
-from .log import muted
+from .fit import fit, identity
+from .log import Stopped, muted
 from .metric_run import train_metric
 from .recipes import update
 from .reports import Scores
@@ -48,7 +49,17 @@ class Design:
         All combinations, or with `screen` half of those of two values each: the last factor is
         high where an even number of the others is low (defining relation I = AB...K).
         """
-        grid = dict(map(_parse_factor, texts))
+        check_number("--runs", runs, whole=True, least=1)
+        factors = [_parse_factor(text) for text in texts]
+        grid = dict(factors)
+        if len(grid) < len(factors):
+            raise ValueError(
+                "--grid accepts each key once: list all of its values, as in eps=0.5,5"
+            )
+        if "seed" in grid:
+            raise ValueError(
+                "--grid does not accept 'seed': use --runs to train with several seeds"
+            )
         if screen and (len(grid) < 3 or any(len(values) != 2 for values in grid.values())):
             raise ValueError("--screen needs at least three keys of --grid with two values each")
         cells = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
@@ -127,7 +138,7 @@ def run_grid(data: Dataset, folder: Path, config: RunConfig, design: Design) -> 
     for cell in design.cells:
         with_cell(config, cell, 0)  # raises before training
     grid, count = Grid(folder, design), len(design.cells) * design.runs
-    _check_same_design(grid, config)
+    _check_same_design(grid, config, data)
     while (taken := grid.take(count)) is not None:
         trial, lock = taken
         try:
@@ -156,15 +167,18 @@ def _train(grid: Grid, trial: Trial, data: Dataset, config: RunConfig) -> None:
         grid.finish(trial, state="failed", why=str(failure).split(", with ")[0])
         logger.info("  failed: %s", failure)
         return
+    except Stopped as stop:
+        raise grid.stopped(stop, trial) from stop
     grid.finish(trial, state="done")
     for name in (CHECKPOINT, *WEIGHTS):
         for path in folder.rglob(name):
             path.unlink()
 
 
-def _check_same_design(grid: Grid, config: RunConfig) -> None:
-    """Raise if the folder has trials of another design or configuration."""
-    now = {**asdict(config.train), **config.identity(), **asdict(grid.design)}
+def _check_same_design(grid: Grid, config: RunConfig, data: Dataset) -> None:
+    """Raise if the folder has trials of another design, configuration or data set."""
+    images = Splits(data, data.select([]), None)  # of all splits: the test scores are kept as well
+    now = {**asdict(config.train), **identity(config, images), **asdict(grid.design)}
     now = json.loads(json.dumps(now, default=str))
     path = grid.folder / "grid.json"
     with grid.lock:
@@ -195,6 +209,15 @@ def _write_table(path: Path, reports: list[CellReport]) -> None:
             pairs = ((report.mean.get(n), report.deviation.get(n)) for n in names)
             cells = ["" if x is None else f"{x:.4f}" for pair in pairs for x in pair]
             writer.writerow([*report.values.values(), report.runs, *cells])
+
+
+def selection_metric(config: RunConfig, scores: Scores) -> str:
+    """Return the metric that selects the epoch: its score on validation, or on test without one."""
+    metric = config.train.select
+    if config.task == "metric":
+        metric = config.options.score
+    names = (f"val {metric}", metric, "val mAP")  # mAP replaces the accuracy of several classes
+    return next(name for name in names if name in scores)
 
 
 def main_effects(reports: list[CellReport], score: str) -> Scores:

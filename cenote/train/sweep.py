@@ -177,6 +177,11 @@ class Search:
     """
 
     def __init__(self, folder: Path, space: dict[str, SearchRange], seed: int) -> None:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ValueError(
+                "processes share the trials of a folder, not the batches of a trial: start the "
+                "command several times with the same folder instead of using torchrun"
+            )
         self.folder, self.space, self.seed = folder, space, seed
         folder.mkdir(parents=True, exist_ok=True)
         self.lock = FileLock(folder / ".lock")  # for what is written in `folder` itself
@@ -205,6 +210,11 @@ class Search:
     def finish(self, trial: Trial, **outcome: object) -> None:
         content = json.dumps({**asdict(trial), **outcome})
         write_text(self.folder_of(trial.number) / "trial.json", content)
+
+    def stopped(self, stop: Stopped, trial: Trial) -> Stopped:
+        """Return the exception of an interrupted trial with the folder of all trials."""
+        command = f"the same command: -o {self.folder}"
+        return Stopped(str(stop).replace(f"--resume -o {self.folder_of(trial.number)}", command))
 
     def trials(self) -> list[Trial]:
         """Return the trials that have begun."""
@@ -247,10 +257,6 @@ def sweep(
     `train.select` is the validation metric; the test split is hidden from all trials. None is
     returned while other processes train trials: the last one to end tests the best.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ValueError(
-            "a sweep shares its trials, not their batches: start it several times on one folder"
-        )
     check_number("trials", trials, whole=True, least=1)
     with_values(config, {name: ends.low for name, ends in space.items()})  # it may not be possible
     splits = split(data, seed=config.train.seed)
@@ -285,8 +291,7 @@ def _run(
         logger.info("  failed: %s", failure)
         return
     except Stopped as stop:
-        same = f"the same command: -o {search.folder}"
-        raise Stopped(str(stop).replace(f"--resume -o {folder}", same)) from stop
+        raise search.stopped(stop, trial) from stop
     metric: str = config.train.select
     seconds = round(time.monotonic() - started, 1)
     accuracy: float | None = None

@@ -153,3 +153,18 @@ def test_sentences(
     assert main(["metric", "world/tiny", *SMALL, *more, "-o", str(tmp_path / "m")]) == 2
     error = capfd.readouterr().err
     assert sentence in error and error.count("\n") == 1 and not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--grid", "eps=0.5,5", "--resume"], "--resume cannot be combined with --grid"),
+        (["--runs", "0"], "--runs is a whole number at least 1"),
+        (["--grid", "seed=1,2"], "use --runs"),
+    ],
+)
+def test_options_that_a_grid_refuses(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["metric", "world/tiny", *SMALL, *options, "-o", str(tmp_path / "g")]) == 2
+    assert message in capsys.readouterr().err

@@ -8,8 +8,24 @@ import pytest
 
 from cenote.train import grid as module
 from cenote.train.configure import configure
-from cenote.train.grid import CellReport, Design, main_effects, run_grid, with_cell
+from cenote.train.grid import (
+    CellReport,
+    Design,
+    main_effects,
+    run_grid,
+    selection_metric,
+    with_cell,
+)
 from tests.synthetic import discs
+
+from .running import stopped_after
+
+METRIC = configure(
+    "metric",
+    **{"backbone": "test_vit", "size": 32, "scratch": True},
+    options={"dim": 16, "images_per_class": 3, "validate": "last"},
+    settings={"epochs": 1, "batch": 12, "lr": 1e-3, "warmup": 0},
+)
 
 
 def test_all_combinations_or_the_half_with_clear_main_effects() -> None:
@@ -24,6 +40,12 @@ def test_all_combinations_or_the_half_with_clear_main_effects() -> None:
         Design.parse(["a=0,1", "b=0,1"], screen=True)
     with pytest.raises(ValueError, match="eps=x"):
         Design.parse(["eps=x"])
+    with pytest.raises(ValueError, match="each key once"):
+        Design.parse(["eps=1", "eps=2"])
+    with pytest.raises(ValueError, match="use --runs"):
+        Design.parse(["seed=1,2"])
+    with pytest.raises(ValueError, match="--runs is a whole number at least 1"):
+        Design.parse(["eps=1"], runs=0)
 
 
 def test_effects_are_recovered() -> None:
@@ -38,12 +60,7 @@ def test_effects_are_recovered() -> None:
 def test_metric_runs_are_repeated_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configure(
-        "metric",
-        **{"backbone": "test_vit", "size": 32, "scratch": True},
-        options={"dim": 16, "images_per_class": 3, "validate": "last"},
-        settings={"epochs": 1, "batch": 12, "lr": 1e-3, "warmup": 0},
-    )
+    config = METRIC
     cell = with_cell(config, {"prototypes": 4, "zero_shot": 0.1, "lr": 2e-3}, run=1)
     assert (cell.model.pool_options["prototypes"], cell.options.zero_shot) == (4, 0.1)
     assert (cell.train.lr, cell.train.seed) == (2e-3, 1)
@@ -60,3 +77,22 @@ def test_metric_runs_are_repeated_and_resumed(
     assert run_grid(discs(), tmp_path, config, design) == reports
     with pytest.raises(ValueError, match="settings"):
         run_grid(discs(), tmp_path, config, Design.parse(["prototypes=2,8"], runs=2))
+    with pytest.raises(ValueError, match="data was"):
+        run_grid(discs(classes=12), tmp_path, config, design)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="torchrun"):
+        run_grid(discs(), tmp_path, config, design)
+
+
+def test_an_interrupt_reports_the_folder_of_the_grid(tmp_path: Path) -> None:
+    with stopped_after(1) as stop:
+        run_grid(discs(), tmp_path, METRIC, Design.parse((), runs=2))
+    assert str(stop.value).endswith(f"the same command: -o {tmp_path}")
+
+
+def test_effects_are_on_the_metric_that_selects() -> None:
+    scores = {"val boxes": 1.0, "val accuracy": 1.0, "accuracy": 1.0, "top5": 1.0}
+    assert selection_metric(configure("fit"), scores) == "val accuracy"
+    assert selection_metric(configure("fit", select="boxes"), scores) == "val boxes"
+    assert selection_metric(configure("fit"), {"val mAP": 1.0, "mAP": 1.0}) == "val mAP"
+    assert selection_metric(METRIC, {"recall@1": 1.0, "map@r": 1.0, "recall@8": 1.0}) == "map@r"
