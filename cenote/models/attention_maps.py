@@ -314,7 +314,8 @@ class AttentionLogits:
     """Attention before its softmax, read while a model trains: what SAR's loss is a function of.
 
     `with AttentionLogits(model) as seen: model(images)`, then `seen.last()` is (B, heads, H, W),
-    with its gradient.
+    with its gradient. If the model runs several times, the passes over images of the last size
+    are concatenated: MoCo's two views count, and of DINO's crops the large ones, which run last.
 
     For a CLS model <q_CLS, k> / sqrt d of the last block [SAR Eq. 4]. Else the logarithm of the
     pool's own map: that differs from what its softmax was given by a constant, which the mean of
@@ -328,9 +329,9 @@ class AttentionLogits:
                 " a pool with a map (simpool), or the CLS token"
             )
         self.model = model
-        self.features: Features | None = None
         self.hook: AttentionHook[Tensor] | None = None
-        self.rows: Tensor | None = None
+        self.size: torch.Size | None = None  # of the images
+        self.passes: list[tuple[Features, Tensor | None]] = []  # with the attention of CLS
         if model.pool is None:
             refuse_differential(model.backbone)
 
@@ -347,19 +348,26 @@ class AttentionLogits:
         self.stack.close()
 
     def _keep(self, module: nn.Module, inputs: Any, features: Features) -> None:
-        self.features = features
+        size = inputs[0].shape[2:]
+        if size != self.size:
+            self.size, self.passes = size, []
+        rows = None
         if self.hook is not None:  # now: a teacher may run next
-            self.rows = next(reversed(self.hook.seen), None)
+            rows = next(reversed(self.hook.seen), None)
+        self.passes.append((features, rows))
 
     def last(self) -> Tensor:
-        assert self.features is not None, "the model has not run"
+        assert self.passes, "the model has not run"
+        return torch.cat([self._logits(*arguments) for arguments in self.passes])
+
+    def _logits(self, features: Features, rows: Tensor | None) -> Tensor:
         if self.hook is None:
-            a = self.model.pool_features(self.features)[1]
+            a = self.model.pool_features(features)[1]
             assert a is not None
             return a.float().clamp_min(torch.finfo(torch.float32).tiny).log()  # (B, queries, H, W)
-        backbone, rows = self.model.backbone, self.rows
-        grid = backbone.attention_grid(self.features.grid)
-        patches, images = grid[0] * grid[1], len(self.features.tokens)
+        backbone = self.model.backbone
+        grid = backbone.attention_grid(features.grid)
+        patches, images = grid[0] * grid[1], len(features.tokens)
         if rows is None or (len(rows), rows.shape[-1]) != (images, patches + backbone.prefix):
             raise ValueError(
                 f"the last attention of '{backbone.name}' is not one of CLS over all patches: a "

@@ -59,6 +59,6 @@ class SarTask(Task):
         return loss + self.sar(scores)
 
     def main_loss(self, module: nn.Module, inputs: Any) -> Tensor:
-        """Return the loss of the task; the images whose attention counts must be processed last."""
+        """Return the loss of the task; the images whose attention counts must run last."""
         loss: Tensor = module(inputs)
         return loss

@@ -173,7 +173,7 @@ class DinoModule(nn.Module):
 
     def forward(self, crops: Crops) -> tuple[Tensor, Tensor]:
         n = len(crops)
-        # The large views run last: SAR uses the attention of the last forward pass.
+        # The large views run last: SAR uses the attention of images of the last size.
         vectors = [self.student.embed(group).flatten(1) for group in reversed(crops.groups)]
         student = self.head(torch.cat(vectors[::-1])).unflatten(0, (-1, n))  # (views, B, K)
         with torch.no_grad():

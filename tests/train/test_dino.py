@@ -257,6 +257,20 @@ def test_the_prior_is_of_the_students_large_views(method: str, pool: str) -> Non
     )
 
 
+def test_the_prior_is_of_both_views_if_batch_norm_sees_one_at_a_time() -> None:
+    torch.manual_seed(0)
+    config = replace(MOCO, model=replace(MOCO.model, backbone="resnet_micro", stride=4))
+    assert isinstance(config.options, MocoConfig)
+    module = MocoModule(build_model(config), config.options).eval()
+    views = torch.randn(8, 3, 32, 32)
+    with AttentionLogits(module.student) as seen:
+        module(Crops([views], 4))
+    with AttentionLogits(module.student) as together:
+        module.student.embed(views)
+    assert module.has_batch_norm
+    torch.testing.assert_close(seen.last(), together.last(), rtol=1e-3, atol=1e-4)
+
+
 def test_the_teacher_drops_nothing() -> None:
     drop = {"drop_path_rate": 0.5, "proj_drop_rate": 0.5}
     config = replace(CONFIG, model=replace(CONFIG.model, backbone_options=drop))
