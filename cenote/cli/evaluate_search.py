@@ -110,6 +110,7 @@ def run(
         check_number("--at", rank, whole=True, least=1)
     if most is not None:
         check_number("--most", most, whole=True, least=1)
+    check_number("--remove-words", remove_words, whole=True, least=0)
     if memory is None and any(s.options.get("memory") in ("other", "both") for s in specs):
         raise ValueError(
             "memory=other and memory=both need the images of another memory: --memory DATA"

@@ -88,7 +88,9 @@ def table(report: MetricReport | FairReport) -> str:
     names = [name for name in report.test if name not in ("images", "queries", "without_match")]
     titles = [TITLES.get(name, name.replace("recall", "R")).rjust(6) for name in names]
     classes, images = len(report.classes["test"]), report.test["images"]
-    lines = [f"{images:.0f} images of {classes} classes that were not trained on, in percent:"]
+    lines = [f"{images:.0f} images of {classes} classes, in percent:"]
+    if not set(report.classes["test"]) & set(report.classes["train"]):
+        lines = [f"{images:.0f} images of {classes} classes that were not trained on, in percent:"]
     width = max(len(label) for label, _ in rows)
     lines.append("  ".join([" " * width, *titles]))
     for label, scores in rows:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     NonNegativeFloat,
     NonNegativeInt,
@@ -28,7 +29,15 @@ from .optimizer import OptimizerName, ScheduleName
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 Share = Annotated[float, Bounds(ge=0, le=1)]
-Interval = tuple[float, float]
+
+
+def _check_interval(interval: tuple[float, float]) -> tuple[float, float]:
+    if not 0 < interval[0] <= interval[1]:
+        raise ValueError("must be MIN,MAX with 0 < MIN <= MAX")
+    return interval
+
+
+Interval = Annotated[tuple[float, float], AfterValidator(_check_interval)]
 Options = dict[str, Any]  # values by name, such as those of a pool
 Sections = dict[str, Options]  # changes of some sections of a RunConfig
 ALL = "fit metric dino moco clip"  # the commands that train; `sweep` has the options of `fit`

@@ -207,9 +207,10 @@ def explain(error: ValidationError, names: Iterable[str], where: str = "") -> st
     """Return the first problem of a dataclass with the fields `names` in one sentence."""
     unknown = ("unexpected_keyword_argument", "extra_forbidden")
     problems = sorted(error.errors(), key=lambda problem: problem["type"] not in unknown)
-    problem, message, value = problems[0], problems[0]["msg"], problems[0]["input"]
+    problem, value = problems[0], problems[0]["input"]
+    message = problem["msg"].removeprefix("Value error, ")
     if not problem["loc"]:  # an error of __post_init__
-        return message.removeprefix("Value error, ")
+        return message
     key = where + ".".join(str(part) for part in problem["loc"] if part != "[key]")
     if problem["type"] in unknown:
         hint = suggest(problem["loc"][0], names) or f" ({', '.join(names)})"

@@ -222,3 +222,5 @@ def test_the_scales_of_crops_are_options(command: str) -> None:
     if command == "dino":
         config = configure("dino", local_scale=(0.05, 0.4))
         assert config.augment.local_scale == (0.05, 0.4)
+    with pytest.raises(ValueError, match="scale must be MIN,MAX"):
+        configure(command, crop_scale=(1.0, 0.2))
