@@ -32,8 +32,10 @@ tiny` checks that everything runs, `small` (the default) is for two cores, and `
 published, with its cost before it starts. Every cell is an ordinary command, run once for each of
 `--seeds`; the same command again resumes, and several processes share the work. `table.md` has
 our mean and deviation beside the paper's number, and for each claim of the paper whether it
-holds, ties or does not hold here (a paired t-test over the seeds at 95%). Without `-o`, `cenote
-reproduce NAME` shows the commands and the paper's numbers.
+holds, ties or does not hold here (a paired t-test over the seeds at 95%). A claim is "not
+measured" with fewer than two seeds, and where all seeds give the same number: a search that
+evaluates every query draws nothing at random, so that its number has no deviation. Without `-o`,
+`cenote reproduce NAME` shows the commands and the paper's numbers.
 """
 
 

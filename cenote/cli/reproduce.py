@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from ._options import Device
+
 if TYPE_CHECKING:
     from cenote.reproduce import Item
 
@@ -29,14 +31,16 @@ def run(
     scale: Literal["tiny", "small", "paper"] = "small",
     seeds: int = 3,
     only: str = "*",
+    device: Device = "auto",
     yes: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """List the tables and figures of the five papers; show one, or make it on your images.
 
     Without -o it prints what the table shows, its commands and the paper's numbers. With -o it runs
     the commands of all cells and writes table.md and table.json: our numbers beside the paper's,
-    and for each claim whether it holds, ties or does not hold (a paired t-test over the seeds). The
-    same command again resumes, and may run in several processes at once: they share FOLDER/runs.
+    and for each claim whether it holds, ties or does not hold (a paired t-test over the seeds), or
+    is not measured: fewer than two seeds, or a command that gives the same number for all. The same
+    command again resumes, and may run in several processes at once: they share FOLDER/runs.
 
     Args:
         name: a table or a figure, such as simpool/table-10.
@@ -48,7 +52,8 @@ def run(
         only: pattern of the cells to run, ROW | COLUMN, such as "GAP*".
         yes: start at the scale of the paper, without which its cost is printed only.
     """
-    from cenote.reproduce import find_item, make_cells, run_cells, write_table
+    from cenote.device import use_device
+    from cenote.reproduce import find_item, list_jobs, make_cells, run_cells, write_table
 
     if not name:
         print(_listing())
@@ -64,16 +69,19 @@ def run(
     if not cells:
         needed = ", ".join(f"{key} ({what})" for key, what in item.inputs.items())
         raise ValueError(f"{name} needs --data: {needed}")
+    selected = [cell for cell in cells if fnmatch(f"{cell.row} | {cell.column}", only)]
+    if not selected:
+        first = cells[0]
+        raise ValueError(f"--only '{only}' matches no cell: one is '{first.row} | {first.column}'")
+    use_device(device)
     if scale == "paper":
         from cenote.reproduce.cost import describe, estimate, measure_speed
 
-        jobs = {job.folder: job for cell in cells for job in cell.jobs.values()}
-        missing = [job for job in jobs.values() if not job.done]
+        missing = [job for job in list_jobs(selected) if not job.done]
         print(describe(estimate(missing, len(item.rows)), measure_speed()))
         if not yes:
             print("Add --yes to start.")
             return
-    selected = [cell for cell in cells if fnmatch(f"{cell.row} | {cell.column}", only)]
     for _ in run_cells(selected):
         write_table(item, scale, cells, out)
     print(write_table(item, scale, cells, out))
@@ -82,10 +90,13 @@ def run(
 
 def _named_input(item: Item, text: str) -> tuple[str, str]:
     """Read INPUT=DATA, or DATA for the input `data`."""
+    from cenote.options import check_known
+
     key, equals, value = text.partition("=")
-    if equals and key in item.inputs:
-        return key, value
-    return "data", text
+    if not (equals and key.isidentifier()):
+        return "data", text
+    check_known("input", key, item.inputs)
+    return key, value
 
 
 def _listing() -> str:
@@ -104,7 +115,7 @@ def _listing() -> str:
 def _describe(item: Item, scale: str) -> str:
     """Return what an item shows, its commands and the paper's table."""
     from cenote.report.table import align_columns
-    from cenote.reproduce import load_paper, make_cells
+    from cenote.reproduce import list_jobs, load_paper, make_cells
     from cenote.reproduce.result import table_rows
 
     lines = [f"{load_paper(item.paper).title}, {item.title}: {item.shows}"]
@@ -113,12 +124,12 @@ def _describe(item: Item, scale: str) -> str:
     if item.commands:
         inputs = {key: key.upper() for key in item.inputs}
         cells = make_cells(item, scale, inputs, 1, Path("OUT"))
-        jobs = {job.folder: job for cell in cells for job in cell.jobs.values()}
+        jobs = list_jobs(cells)
         lines += ["", align_columns(table_rows(item, {}))]
         lines += ["", *(f"claim: {claim.says}" for claim in item.claims)]
         lines += ["", *(f"{key.upper()}: {what}" for key, what in item.inputs.items())]
         lines += ["", f"commands of a seed at the scale {scale}:"]
-        lines += [f"  {job.line}" for job in list(jobs.values())[:SHOWN]]
+        lines += [f"  {job.line}" for job in jobs[:SHOWN]]
         lines += [f"  and {len(jobs) - SHOWN} more"] * (len(jobs) > SHOWN)
         lines += ["", f"all of them: {item.command()}"]
     return "\n".join(lines)

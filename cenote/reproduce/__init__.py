@@ -2,7 +2,7 @@
 
 from .papers import PAPERS, Claim, Column, Item, Paper, find_item, load_paper, papers_page
 from .result import Verdict, judge, measure, write_table
-from .run import Cell, Job, make_cells, run_cells
+from .run import Cell, Job, list_jobs, make_cells, run_cells
 
 __all__ = [
     "PAPERS",
@@ -15,6 +15,7 @@ __all__ = [
     "Verdict",
     "find_item",
     "judge",
+    "list_jobs",
     "load_paper",
     "make_cells",
     "measure",

@@ -15,7 +15,7 @@ TRAINING = 3  # multiply-adds of a training step, in forward passes
 @dataclass(frozen=True)
 class Cost:
     trainings: int
-    images: float  # epochs x images x views, over all trainings
+    images: float  # epochs x images, over all trainings
     multiply_adds: float
     others: int  # commands without an estimate
 
@@ -34,13 +34,13 @@ def estimate(jobs: Iterable[Job], rows: int) -> Cost:
             others += 1
             continue
         recipe = load_recipe(options["--recipe"]).on(job.words[1].partition(":")[0])
-        cost, count = recipe.cost, 1
+        count = 1
         if job.words[0] == "tournament":
             count = rows
         epochs = float(options.get("--epochs", recipe.config.train.epochs))
-        passed = count * epochs * cost["images"] * cost.get("views", 1)
+        passed = count * epochs * recipe.cost["images"]
         trainings, images = trainings + count, images + passed
-        multiply_adds += TRAINING * passed * cost["billion_multiply_adds"] * 1e9
+        multiply_adds += passed * recipe.multiply_adds
     return Cost(trainings, images, multiply_adds, others)
 
 

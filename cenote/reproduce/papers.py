@@ -8,9 +8,11 @@ inputs by what the user gives, and the name of an earlier command by the folder 
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import field
-from functools import cache
+from fnmatch import fnmatchcase
+from functools import cache, cached_property
 from importlib.resources import files
 
 import yaml
@@ -62,6 +64,7 @@ class Item:
     rows: dict[str, str] = field(default_factory=dict)  # arguments for {row}
     columns: dict[str, Column] = field(default_factory=dict)
     values: dict[str, list[float | None]] = field(default_factory=dict)  # the paper's, by row
+    absent: list[str] = field(default_factory=list)  # cells that cannot be: ROW | COLUMN
     claims: list[Claim] = field(default_factory=list)
 
     @property
@@ -71,6 +74,19 @@ class Item:
     @property
     def names(self) -> list[str]:
         return [f"{self.paper}/{name}" for name in self.name.split(", ")]
+
+    @cached_property
+    def cells(self) -> list[tuple[str, str]]:
+        """The rows and columns of all cells."""
+        cells = itertools.product(self.rows, self.columns)
+        return [cell for cell in cells if " | ".join(cell) not in self.absent]
+
+    def matching(self, pattern: str) -> list[tuple[str, str]]:
+        """Return the cells of a pattern, ROW or ROW | COLUMN."""
+        row, _, column = pattern.partition(" | ")
+        return [
+            (r, c) for r, c in self.cells if fnmatchcase(r, row) and fnmatchcase(c, column or "*")
+        ]
 
     def value(self, row: str, column: str) -> float | None:
         """Return the paper's number."""

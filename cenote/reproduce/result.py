@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -32,8 +31,10 @@ class Verdict:
     @property
     def text(self) -> str:
         details = []
-        if self.difference is not None:
+        if self.deviation is not None:
             details.append(f"{self.difference:+.1f} ± {self.deviation:.1f}, {self.seeds} seeds")
+        elif self.difference is not None:
+            details.append(f"{self.difference:+.1f}, the same for all {self.seeds} seeds")
         if self.paper is not None:
             details.append(f"paper {self.paper:+.1f}")
         return f"{self.says}: {self.verdict}" + f" ({'; '.join(details)})" * bool(details)
@@ -52,11 +53,12 @@ def measure(cells: Sequence[Cell]) -> Scores:
 def judge(item: Item, claim: Claim, scores: Scores) -> Verdict:
     """Compare both sides of a claim by a paired t-test over the seeds, at 95%.
 
-    A claim is not measured until all its cells have numbers of at least two seeds.
+    A claim is not measured until all its cells have numbers of at least two seeds, nor if the seed
+    changes none of them: copies of one number have no deviation to compare with.
     """
     from scipy.stats import t  # takes half a second
 
-    higher, lower = _matching(item, claim.higher), _matching(item, claim.lower)
+    higher, lower = item.matching(claim.higher), item.matching(claim.lower)
     paper = None
     values = [[item.value(*key) for key in side] for side in (higher, lower)]
     if None not in values[0] + values[1]:
@@ -70,6 +72,8 @@ def judge(item: Item, claim: Claim, scores: Scores) -> Verdict:
         for seed in sorted(seeds)
     ]
     mean, deviation = fmean(differences), stdev(differences)
+    if all(len({scores[key][seed] for seed in seeds}) == 1 for key in higher + lower):
+        return Verdict(claim.says, difference=mean, seeds=len(seeds), paper=paper)
     margin = float(t.ppf(0.975, len(seeds) - 1)) * deviation / math.sqrt(len(seeds))
     verdict = "ties"
     if mean > margin:
@@ -77,16 +81,6 @@ def judge(item: Item, claim: Claim, scores: Scores) -> Verdict:
     if mean < -margin:
         verdict = "does not hold"
     return Verdict(claim.says, verdict, mean, deviation, len(seeds), paper)
-
-
-def _matching(item: Item, pattern: str) -> list[tuple[str, str]]:
-    row, _, column = pattern.partition(" | ")
-    return [
-        (r, c)
-        for r in item.rows
-        for c in item.columns
-        if fnmatchcase(r, row) and fnmatchcase(c, column or "*")
-    ]
 
 
 def table_rows(item: Item, scores: Scores) -> list[list[str]]:
@@ -112,11 +106,11 @@ def table_rows(item: Item, scores: Scores) -> list[list[str]]:
 
 
 def format_scores(values: Sequence[float]) -> str:
-    """Return mean ± standard deviation."""
+    """Return mean ± standard deviation; the number alone if all are equal."""
     if not values:
         return "-"
     deviation = ""
-    if len(values) > 1:
+    if len(set(values)) > 1:
         deviation = f" ± {stdev(values):.1f}"
     return f"{fmean(values):.1f}{deviation}"
 
@@ -138,8 +132,7 @@ def write_table(item: Item, scale: str, cells: Sequence[Cell], out: Path) -> str
             "scores": list(scores.get((row, column), {}).values()),
             "paper": item.value(row, column),
         }
-        for row in item.rows
-        for column in item.columns
+        for row, column in item.cells
     ]
     content = {"item": item.names[0], "scale": scale, "metric": item.metric, "cells": numbers}
     claimed = [asdict(verdict) for verdict in verdicts]

@@ -1,7 +1,8 @@
 """Run the cells of a table: each command once, in a folder that any number of processes share.
 
-The folder of a command is named after its words. A command that has ended has results.json; one
-that was interrupted is resumed. Cells and tables with the same command share its result.
+The folder of a command is named after its words. A command is done if results.json has the numbers
+that the cells read; one that was interrupted is resumed. Cells and tables with the same command
+share its result.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..data.files import try_lock
 from .papers import PLACEHOLDER, Item
@@ -34,10 +34,29 @@ class Job:
 
     words: tuple[str, ...]
     folder: Path
+    scores: frozenset[str] = frozenset()  # what cells read: KEY/... of results.json
 
     @property
     def done(self) -> bool:
-        return (self.folder / RESULTS).exists()
+        return (self.folder / RESULTS).exists() and not self.missing()
+
+    def missing(self) -> list[str]:
+        """Return the scores that results.json does not have."""
+        return [score for score in sorted(self.scores) if self.find(score) == []]
+
+    def find(self, score: str) -> list[float | None]:
+        """Return a list of the number in results.json, None for NaN; empty if it is not there."""
+        path = self.folder / RESULTS
+        if not path.exists():
+            return []
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for key in score.split("/"):
+            if isinstance(content, list):
+                content = {element["name"]: element for element in content}
+            if not content or key not in content:
+                return []
+            content = content[key]
+        return [content]
 
     @property
     def log(self) -> Path:
@@ -60,23 +79,8 @@ class Cell:
 
     def number(self) -> float | None:
         """Return the number in results.json; None if it is not there yet."""
-        command, *keys = self.score.split("/")
-        path = self.jobs[command].folder / RESULTS
-        if not path.exists():
-            return None
-        content = json.loads(path.read_text(encoding="utf-8"))
-        for key in keys:
-            content = _look_up(content, key)
-        if content is None:
-            return None
-        return float(content)
-
-
-def _look_up(content: Any, key: str) -> Any:
-    """Return content[key], or the element of a list with this name."""
-    if isinstance(content, list):
-        content = {element["name"]: element for element in content}
-    return (content or {}).get(key)
+        command, _, score = self.score.partition("/")
+        return next(iter(self.jobs[command].find(score)), None)
 
 
 def make_cells(
@@ -84,7 +88,7 @@ def make_cells(
 ) -> list[Cell]:
     """Return the cells of a scale whose inputs are given, the first seed of all before the second."""
     cells = []
-    for seed, row, column in itertools.product(range(seeds), item.rows, item.columns):
+    for seed, (row, column) in itertools.product(range(seeds), item.cells):
         at = item.columns[column]
         if at.scales and scale not in at.scales:
             continue
@@ -95,6 +99,8 @@ def make_cells(
         if needed <= set(inputs):
             jobs = _make_jobs(dict(zip(item.commands, lines, strict=True)), values, out)
             score = _fill(at.score or item.score, values | arguments)
+            command, _, key = score.partition("/")
+            jobs[command] = replace(jobs[command], scores=frozenset([key]))
             cells.append(Cell(row, column, seed, jobs, score))
     return cells
 
@@ -130,21 +136,38 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
     return PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
+def list_jobs(cells: Sequence[Cell]) -> list[Job]:
+    """Return each command of the cells once, with the scores that all of them read."""
+    jobs: dict[Path, Job] = {}
+    for cell in cells:
+        for job in cell.jobs.values():
+            known = jobs.get(job.folder, job)
+            jobs[job.folder] = replace(job, scores=known.scores | job.scores)
+    return list(jobs.values())
+
+
 def run_in_process(job: Job) -> int:
     """Run a command in another process, with its output in the log; return its exit code."""
     words = [sys.executable, "-m", "cenote", *job.words, "-o", str(job.folder)]
     if job.folder.exists() and job.words[0] in RESUMABLE:
         words.append("--resume")
-    with open(job.log, "ab") as log:
-        return subprocess.run(words, stdout=log, stderr=subprocess.STDOUT).returncode
+    with (
+        open(job.log, "ab") as log,
+        subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT) as process,
+    ):
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.wait()  # Ctrl-C reaches it as well: it saves its checkpoint
+            raise
 
 
 def run_cells(cells: Sequence[Cell], run: Callable[[Job], int] = run_in_process) -> Iterator[Job]:
     """Run the missing commands; yield each that has ended. A failure is reported and skipped."""
-    jobs = {job.folder: job for cell in cells for job in cell.jobs.values()}
+    jobs = list_jobs(cells)
     skipped = set[Path]()
-    for number, job in enumerate(jobs.values(), 1):
-        needs = {path for path in jobs if str(path) in job.words}
+    for number, job in enumerate(jobs, 1):
+        needs = {other.folder for other in jobs if str(other.folder) in job.words}
         if job.done or needs & skipped:
             continue
         lock = try_lock(job.folder.with_suffix(".lock"))
@@ -159,9 +182,13 @@ def run_cells(cells: Sequence[Cell], run: Callable[[Job], int] = run_in_process)
             if code := run(job):
                 logger.error("exit code %d: %s", code, _last_line(job.log))
                 skipped.add(job.folder)
+            elif job.done:
+                (job.folder / CHECKPOINT).unlink(missing_ok=True)
+            else:
+                missing = ", ".join(job.missing())
+                logger.error("no %s in %s: see %s", missing, job.folder / RESULTS, job.log)
         finally:
             lock.release()
-        (job.folder / CHECKPOINT).unlink(missing_ok=True)
         yield job
 
 

@@ -66,6 +66,19 @@ class Recipe:
             config = update(config, sections)
         return config
 
+    @property
+    def multiply_adds(self) -> float:
+        """Multiply-adds to train on one image, all its views: forward and backward are three passes.
+
+        A frozen backbone has one pass; a teacher has one more, of the large views.
+        """
+        passes = 1 if self.config.task == "head" else 3
+        if self.config.command in ("dino", "moco"):
+            passes += 1
+        large = passes * self.cost["billion_multiply_adds"] * self.cost["views"]
+        small = self.cost.get("small_billion_multiply_adds", 0) * self.cost.get("small_views", 0)
+        return float(large + 3 * small) * 1e9
+
     def on(self, data: str) -> Recipe:
         """Return the recipe for this benchmark; unchanged if it does not name the benchmark."""
         if data not in self.sets:

@@ -5,7 +5,6 @@ import pytest
 from cenote.options import suggest
 from cenote.reproduce import PAPERS, find_item, load_paper, make_cells
 from cenote.reproduce.papers import PLACEHOLDER, Item, list_items
-from cenote.reproduce.result import _matching
 from tests.docs.running import parse_ours
 
 MADE = [pytest.param(item, id=item.names[0]) for item in list_items() if item.commands]
@@ -37,7 +36,9 @@ def test_a_table_is_consistent(item: Item) -> None:
         texts += [column.arguments, column.score, *column.scales.values()]
     assert set(PLACEHOLDER.findall(" ".join(texts))) <= known
     for claim in item.claims:
-        assert _matching(item, claim.higher) and _matching(item, claim.lower), claim.says
+        assert item.matching(claim.higher) and item.matching(claim.lower), claim.says
+    names = {f"{row} | {column}" for row in item.rows for column in item.columns}
+    assert set(item.absent) <= names and len(item.cells) == len(names) - len(item.absent)
 
 
 @pytest.mark.parametrize("item", MADE)

@@ -1,6 +1,7 @@
 """Cells share commands and folders; verdicts follow a paired t-test."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,22 @@ from scipy.stats import ttest_1samp
 
 from cenote.cli import main
 from cenote.data.files import try_lock
-from cenote.reproduce import Claim, Item, Job, judge, make_cells, run_cells, write_table
+from cenote.device import VARIABLE
+from cenote.reproduce import (
+    Claim,
+    Item,
+    Job,
+    find_item,
+    judge,
+    list_jobs,
+    make_cells,
+    run_cells,
+    write_table,
+)
+from cenote.reproduce.cost import estimate
 from cenote.reproduce.result import Scores
+from cenote.reproduce.run import run_in_process
+from cenote.train.recipes import load_recipe
 
 ITEM = Item(
     paper="toy",
@@ -36,13 +51,14 @@ def pretend(job: Job) -> int:
     """Write the results of a command instead of running it."""
     if "--pool" in job.words:
         score = 10.0 * ("simpool" in job.words) + int(job.words[-1])
-        content = {"val": {"accuracy": score}, "standings": [{"name": "GAP", "mean": score}]}
+        content = {"val": {"accuracy": score}, "standings": []}
+        content["standings"] = [{"name": name, "mean": score} for name in ITEM.rows]
     else:
         assert (Path(job.words[1]) / "results.json").exists()
         content = {"classify": {"accuracy": float("simpool" in Path(job.words[1]).name)}}
         run = json.loads((Path(job.words[1]) / "results.json").read_text())
         content["classify"]["accuracy"] = run["val"]["accuracy"]
-    job.folder.mkdir(parents=True)
+    job.folder.mkdir(parents=True, exist_ok=True)
     (job.folder / "results.json").write_text(json.dumps(content))
     return 0
 
@@ -90,6 +106,58 @@ def test_what_fails_or_runs_elsewhere_is_skipped_with_what_needs_it(tmp_path, ca
     assert len(list(run_cells(cells, pretend))) == 4
 
 
+def test_a_checkpoint_is_deleted_only_when_the_command_is_done(tmp_path) -> None:
+    cells = make_cells(ITEM, "tiny", {"data": "d"}, 1, tmp_path)
+    checkpoint = cells[0].jobs["run"].folder / "checkpoint.pt"
+
+    def fail(job: Job) -> int:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        (job.folder / "checkpoint.pt").touch()
+        job.log.touch()
+        return 1
+
+    list(run_cells(cells, fail))
+    assert checkpoint.exists()
+    list(run_cells(cells, pretend))
+    assert not checkpoint.exists()
+
+
+def test_ctrl_c_waits_for_the_command(tmp_path, monkeypatch) -> None:
+    waits = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            waits.append(timeout)
+            if len(waits) == 1:
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr("subprocess.Popen", Interrupted)
+    monkeypatch.setattr("sys.executable", "true")
+    with pytest.raises(KeyboardInterrupt):
+        run_in_process(Job(("fit",), tmp_path / "run"))
+    assert waits[1] is None  # until it has ended
+
+
+def test_half_of_the_results_is_not_the_end(tmp_path, caplog) -> None:
+    """Two columns read one command; one of its protocols is missing."""
+    cells = make_cells(ITEM, "tiny", {"data": "d", "other": "d"}, 1, tmp_path)
+    tried: list[Job] = []
+
+    def half(job: Job) -> int:
+        tried.append(job)
+        job.folder.mkdir(parents=True, exist_ok=True)
+        (job.folder / "results.json").write_text('{"val": {"accuracy": 1.0}, "standings": null}')
+        return 0
+
+    list(run_cells(cells, half))
+    assert len(tried) == 4  # each once
+    assert "no standings/GAP/mean in " in caplog.text
+    assert cells[1].number() == 1.0 and cells[2].number() is None
+    list(run_cells(cells, pretend))
+    assert all(job.done for job in list_jobs(cells))
+
+
 @pytest.mark.parametrize("shift", [-3.0, -0.2, 0.2, 3.0])
 def test_a_verdict_is_a_paired_t_test(shift: float) -> None:
     rng = np.random.default_rng(0)
@@ -114,6 +182,23 @@ def test_one_seed_is_not_a_measurement() -> None:
     assert judge(ITEM, everything, scores).verdict == "not measured"
 
 
+def test_copies_of_one_number_are_not_a_measurement() -> None:
+    scores: Scores = {("GAP", "test"): {0: 1.0, 1: 1.0}, ("SimPool", "test"): {0: 2.0, 1: 2.0}}
+    verdict = judge(ITEM, ITEM.claims[0], scores)
+    assert verdict.text == (
+        "SimPool is better: not measured (+1.0, the same for all 2 seeds; paper +2.0)"
+    )
+    scores["SimPool", "test"][1] = 2.5
+    assert judge(ITEM, ITEM.claims[0], scores).verdict != "not measured"
+
+
+def test_the_seed_is_in_the_command_only_where_it_changes_something(tmp_path) -> None:
+    item = find_item("dissertation/table-4.1")
+    inputs = {"data": "d", "words": "w"}
+    assert len(list_jobs(make_cells(item, "small", inputs, 3, tmp_path))) == 1
+    assert len(list_jobs(make_cells(item, "tiny", inputs, 3, tmp_path))) == 3  # of a sample
+
+
 def test_the_list_and_a_description(capsys) -> None:
     assert main(["reproduce"]) == 0
     assert "simpool/table-10" in capsys.readouterr().out
@@ -132,8 +217,42 @@ def test_the_scale_of_the_paper_states_its_cost_before_it_starts(
     assert main(["reproduce", "simpool/table-10", *arguments, "-o", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     # 31 rows x 100 epochs x 260,000 images x 3 views, at 3 x 1.81e9 multiply-adds
-    assert "31 trainings of 2.42e+03 million images" in out and "about 3,647 hours" in out
+    assert "31 trainings of 806 million images" in out and "about 3,647 hours" in out
     assert "--yes" in out and not list(tmp_path.iterdir())
+
+
+def test_the_cost_of_dino_has_small_views_and_the_teacher() -> None:
+    recipe = load_recipe("simpool/vit-small-dino")
+    student = 3 * (2 * 4.57 + 6 * 0.79)
+    assert recipe.multiply_adds == pytest.approx((student + 2 * 4.57) * 1e9)
+    job = Job(("dino", "imagenet:D", "--recipe", recipe.name, "--epochs", "2"), Path("run"))
+    assert estimate([job], 1).multiply_adds == pytest.approx(2 * 1281167 * recipe.multiply_adds)
+
+
+def test_the_cost_is_that_of_the_selected_cells(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("cenote.reproduce.cost.measure_speed", lambda: 1e12)
+    arguments = ["--data", "imagenet:FOLDER", "--scale", "paper", "--seeds", "2"]
+    arguments += ["--only", "CLS | ViT-*", "-o", str(tmp_path)]
+    assert main(["reproduce", "simpool/table-2", *arguments]) == 0
+    assert capsys.readouterr().out.startswith("4 trainings of ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["d", "--only", "XX*"], "--only 'XX*' matches no cell: one is 'GAP | ResNet-50'"),
+        (["d", "--only", "CLS | ResNet*"], "--only 'CLS | ResNet*' matches no cell"),
+        (["dta=d"], "no input 'dta'; did you mean 'data'?"),
+        (["d", "--device", "gpu"], "device 'gpu:0' does not exist"),
+    ],
+)
+def test_a_mistake_is_answered_with_one_sentence(
+    arguments, message, tmp_path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "auto")  # restored after the test, whatever --device sets
+    assert main(["reproduce", "simpool/table-2", "-o", str(tmp_path), "--data", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
 
 
 def test_a_missing_input_is_named(tmp_path, capsys) -> None:
