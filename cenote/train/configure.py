@@ -73,6 +73,8 @@ def configure(
         base = recipe.on(data).config
         if not hasattr(base.augment, "cutout"):
             changes["augment"].pop("cutout", None)
+        if changes["model"].get("stride") == 1:  # then nothing is left that could be dilated
+            changes["model"].setdefault("no_dilation", False)
     elif command == "fit" and weights is not None and Path(weights).is_dir():
         base = _run_config(Path(weights), changes["model"])
         changes["model"].pop("img_size", None)

@@ -5,6 +5,8 @@ import pytest
 from cenote.options import suggest
 from cenote.reproduce import PAPERS, find_item, load_paper, make_cells
 from cenote.reproduce.papers import PLACEHOLDER, Item, list_items
+from cenote.train.configure import configure
+from cenote.train.recipes import load_recipe
 from tests.docs.running import parse_ours
 
 MADE = [pytest.param(item, id=item.names[0]) for item in list_items() if item.commands]
@@ -62,3 +64,9 @@ def test_a_typo_is_answered_with_a_name() -> None:
     with pytest.raises(ValueError, match="did you mean 'simpool/table-10'"):
         find_item("simpol/table-10")
     assert suggest("simpol/table-10", ["simpool/table-10"])
+
+
+def test_a_pyramid_does_not_keep_the_dilation_of_a_recipe() -> None:
+    recipe = load_recipe("localization/cub-gap")
+    assert configure("fit", recipe).model.no_dilation
+    assert not configure("fit", recipe, stride=1, fpn="P2").model.no_dilation
