@@ -302,8 +302,8 @@ def select_rates(attempts: Mapping[LearningRates, TrainState], images: int) -> L
     """Return the smallest learning rate within one standard error of the best on validation, and
     the smallest factor for the pool within one of the best at that learning rate.
 
-    A short training prefers larger learning rates than a long one, and a pool that learns slowly
-    has better maps. `images` are those of validation; a score is the mean over the last third of
+    A short training prefers larger learning rates than a long one, and SimPool has better maps if
+    it learns slowly (docs/results.md). `images` are those of validation; a score is the mean over the last third of
     the epochs: the best epoch of a few images is luck.
     """
     scores = {
