@@ -65,6 +65,8 @@ def run(
     if not item.commands:
         raise ValueError(f"{name} is not made of cells: cenote reproduce {name} shows its commands")
     inputs = dict(_named_input(item, text) for text in data)
+    if seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {seeds}")
     cells = make_cells(item, scale, inputs, seeds, out)
     if not cells:
         needed = ", ".join(f"{key} ({what})" for key, what in item.inputs.items())

@@ -161,7 +161,7 @@ def cls_scores(
         raise ValueError(_unseen(backbone))
     if block is not None:
         if not -len(rows) <= block < len(rows):
-            raise ValueError(f"'{backbone.name}' has {len(rows)} blocks: there is no block {block}")
+            raise ValueError(f"'{backbone.name}' has {len(rows)} blocks, got block {block}")
         rows = [rows[block]]
     return rows, grid
 

@@ -235,3 +235,11 @@ def test_any_pool_and_a_saved_model(name: str, tmp_path: Path) -> None:
     assert model.attend(images).shape[2:] == model.features(images).grid
     save_model(model, tmp_path)
     torch.testing.assert_close(load(tmp_path)(images), model(images))
+
+
+def test_the_classifier_can_be_replaced() -> None:
+    network = create_backbone("resnet20").model
+    network.reset_classifier(7)
+    assert network.get_classifier().out_features == 7
+    network.reset_classifier(0)
+    assert isinstance(network.get_classifier(), nn.Identity)

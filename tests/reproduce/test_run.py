@@ -258,6 +258,9 @@ def test_a_mistake_is_answered_with_one_sentence(
 def test_a_missing_input_is_named(tmp_path, capsys) -> None:
     assert main(["reproduce", "gsp/table-4", "-o", str(tmp_path)]) == 2
     assert "needs --data: data (collages" in capsys.readouterr().err
+    words = ["--data", "world/tiny", "--seeds", "0", "-o", str(tmp_path)]
+    assert main(["reproduce", "simpool/table-10", *words]) == 2
+    assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
 
 
 @pytest.mark.slow

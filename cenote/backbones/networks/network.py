@@ -27,6 +27,8 @@ class Network(nn.Module):
 
     def reset_classifier(self, num_classes: int, global_pool: str = "") -> None:
         self.head = nn.Identity()
+        if num_classes:
+            self.head = nn.Linear(self.num_features, num_classes)
 
     def no_weight_decay(self) -> set[str]:
         return {"cls_token"}
