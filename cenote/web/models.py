@@ -189,6 +189,8 @@ class ServedModels:
             raw = forward.maps(predicted)[0].float()
         else:
             raw = self._object_map(served, mapper, threshold.size, request.photo, photograph)
+            if not raw.any():
+                doubts += ("no object: the photograph is blank",)
             if depends_on_class(served.model, "object"):
                 class_map = map_of_features(served.model, photo.features, predicted, "cam")
                 raw = object_of_class(raw[None], class_map.float())[0]

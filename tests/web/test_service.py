@@ -210,6 +210,10 @@ def test_the_default_is_the_object_map(
     models = ServedModels(Sources(models=[demo / "run"], tournaments=[run]))
     alone = models.look(look(content), content)
     assert alone.map.kind == "object" and "by itself" in alone.map.description
+    buffer = BytesIO()
+    Image.new("RGB", (64, 64), "white").save(buffer, "PNG")
+    blank = models.look(look(buffer.getvalue()), buffer.getvalue())
+    assert not blank.boxes and "blank" in blank.threshold.source
     dataset = open_dataset(demo / "world")
     save_direction(ObjectMapper(models.get("gap").model.backbone).fit(dataset), run)
     first = models.look(look(content, "gap"), content)  # by the models that are already open
