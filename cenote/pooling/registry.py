@@ -48,7 +48,7 @@ GROUPS = {
 # group.
 ORDER = (
     "gap max gap+max gem lse glsep how | otk kmeans slot | se cbam ge | vit cait | simpool | gsp | "
-    "crow delf gemax gsop solar smk netvlad weldon | abmilp ep clip map aim jepa cae coca"
+    "crow delf gemax gsop solar smk netvlad weldon | abmilp ep clip map aim jepa cae coca prr"
 )
 
 

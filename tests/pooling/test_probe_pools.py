@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from timm.layers import AttentionPool2d, AttentionPoolLatent
+from timm.layers import AttentionPool2d, AttentionPoolLatent, AttentionPoolPrr
 from torch import Tensor, nn
 
 from cenote.pooling import Pool, create_pool
@@ -30,6 +30,8 @@ CASES: list[tuple[str, dict[str, object]]] = [
     ("jepa", {**H, "proj": False}),
     ("cae", H),
     ("coca", {**H, "k": 2}),
+    ("prr", H),
+    ("prr", {**H, "query": "first", "norm": True}),
 ]
 
 
@@ -109,7 +111,19 @@ def coca(p: Pool, x: Tensor) -> tuple[Tensor, Tensor]:
     return attend(p.attn, norm(p.query, p.norm_q), x, x)
 
 
-ORACLES = {f.__name__.strip("_"): f for f in (abmilp, ep, clip, map_, aim, jepa, cae, coca)}
+def prr(p: Pool, x: Tensor) -> tuple[Tensor, Tensor]:
+    x = norm(x, p.norm) if isinstance(p.norm, nn.LayerNorm) else x
+    vectors, maps = [], []
+    for head in x.split(DIM // HEADS, 1):
+        rows = [(head @ token / (DIM // HEADS) ** 0.5).softmax(0) for token in head]
+        refined = torch.stack([row @ head for row in rows])
+        is_first = p.query == "first"
+        vectors.append(refined[0] if is_first else refined.mean(0))
+        maps.append(rows[0] if is_first else torch.stack(rows).mean(0))
+    return torch.cat(vectors)[None], torch.stack(maps)
+
+
+ORACLES = {f.__name__.strip("_"): f for f in (abmilp, ep, clip, map_, aim, jepa, cae, coca, prr)}
 
 
 @pytest.mark.parametrize("scale", [1e-2, 1, 1e2])
@@ -197,6 +211,19 @@ def test_map_equals_timm() -> None:
     torch.testing.assert_close(pool(x), theirs(x))
 
 
+@pytest.mark.parametrize(("query", "theirs"), [("mean", "avg"), ("first", "token")])
+@pytest.mark.parametrize("norm", [False, True])
+def test_prr_equals_timm(query: str, theirs: str, norm: bool) -> None:
+    pool = shaken("prr", **H, query=query, norm=norm)
+    layer = AttentionPoolPrr(
+        DIM, HEADS, theirs, pre_norm=norm, norm_layer=partial(nn.LayerNorm, eps=1e-6)
+    ).double()
+    state = {f"pre_{name}": value for name, value in pool.state_dict().items()}
+    layer.load_state_dict(state)
+    x = torch.randn(3, 5, DIM, dtype=torch.float64)
+    torch.testing.assert_close(pool(x), layer(x))
+
+
 def test_heads() -> None:
     assert [head_count(dim, None, 12) for dim in (768, 1280, 2048, 48, 7, 13, 1)] == [
         12,
@@ -210,7 +237,7 @@ def test_heads() -> None:
     assert create_pool("clip", 2048).attn.heads == 32
     assert create_pool("clip", 48).attn.heads == 1
     assert create_pool("ep", 48).queries == 24
-    for name in ("clip", "map", "aim", "jepa", "cae", "coca"):
+    for name in ("clip", "map", "aim", "jepa", "cae", "coca", "prr"):
         with pytest.raises(ValueError, match=r"heads=5\b.*\b12\b.*\b4\b"):
             create_pool(name, DIM, heads=5)
     with pytest.raises(ValueError, match=r"queries=5\b.*\b12\b"):
