@@ -93,7 +93,7 @@ def run(
     from cenote.report.composed import table_markdown, table_text
     from cenote.search.evaluation import TaskEvaluator, dataset_vectors
     from cenote.search.load import open_image_text
-    from cenote.search.methods import check_model, find_method, parse_method
+    from cenote.search.methods import METHODS, check_model, find_method, parse_method
     from cenote.search.protocols import (
         evaluation_split,
         find_protocol,
@@ -111,10 +111,17 @@ def run(
     if most is not None:
         check_number("--most", most, whole=True, least=1)
     check_number("--remove-words", remove_words, whole=True, least=0)
-    if memory is None and any(s.options.get("memory") in ("other", "both") for s in specs):
+    uses_words = any(find_method(spec.method).words for spec in specs)
+    if not uses_words and (words or remove_words):
+        names = ", ".join(name for name, method in METHODS.items() if method.words)
+        raise ValueError(f"--words and --remove-words are options of --methods {names}")
+    uses_memory = any(spec.options.get("memory") in ("other", "both") for spec in specs)
+    if uses_memory and memory is None:
         raise ValueError(
             "memory=other and memory=both need the images of another memory: --memory DATA"
         )
+    if memory is not None and not uses_memory:
+        raise ValueError("--memory is for --methods freedom:memory=other or freedom:memory=both")
     use_device(device)
     readers = count_workers(workers)
     check_output_folder(out)
@@ -124,7 +131,7 @@ def run(
     make_tasks(dataset, protocol_name, texts, attributes, sources)
     image_text = open_image_text(model)
     word_list: list[str] = []
-    if any(find_method(spec.method).words for spec in specs):
+    if uses_words:
         word_list = load_words(words, image_text)
     for spec in specs:
         check_model(spec.method, image_text)

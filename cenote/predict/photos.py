@@ -93,6 +93,7 @@ class PhotoPredictor:
     objects: MapPredictor | None = field(init=False, default=None)  # for kind "object"
     input_size: InputSize = field(init=False)
     names: list[str] | None = field(init=False, default=None)  # of the classes
+    heads: int = field(init=False, default=1)  # maps of a block, or of a photograph
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -114,18 +115,35 @@ class PhotoPredictor:
             raise ValueError(f"blocks have CLS attention, not a {self.kind} map: --map cls")
         if self.block == "all" and isinstance(self.head, int):
             raise ValueError("--block all shows the mean of the heads, or every one: --head all")
-        count, self.size = 1, self.size or SIZE
-        if self.objects is None:
-            self.input_size, (maps, _) = supported_size(
-                model.backbone,
-                InputSize(stride_of(model.backbone), self.size),
-                lambda images: self._forward(images, images),
-            )
-            count = maps.shape[1]
-        if isinstance(self.head, int) and not 0 <= self.head < count:
+        self.size = self.size or SIZE
+        if self.objects is not None:
+            if self.head is not None:
+                raise ValueError("there is one object map, without heads: --map cls or --map pool")
+            return
+        self.input_size, self.heads = supported_size(
+            model.backbone, InputSize(stride_of(model.backbone), self.size), self._count_heads
+        )
+        if isinstance(self.head, int) and not 0 <= self.head < self.heads:
             raise ValueError(
-                f"this model gives {count} map(s) a photograph: there is no map {self.head}"
+                f"this model gives {self.heads} map(s) a photograph: there is no map {self.head}"
             )
+
+    def _count_heads(self, images: Tensor) -> int:
+        maps, _ = self._forward(images, images)
+        if self.block != "all":
+            return maps.shape[1]
+        blocks = self.model.attend(images, kind="cls", block=None).shape[1]
+        return maps.shape[1] // blocks
+
+    def name_maps(self, count: int) -> list[str]:
+        """Return the names of the maps of a photograph, by block and head."""
+        heads = [f"head {i}" if self.kind == "cls" else f"map {i}" for i in range(self.heads)]
+        if self.block != "all":
+            return heads
+        blocks = [f"block {i}" for i in range(count // self.heads)]
+        if self.head is None:
+            return blocks
+        return [f"{block}, {head}" for block in blocks for head in heads]
 
     def _create_object_maps(self) -> None:
         try:

@@ -104,7 +104,7 @@ class AttendWriter:
             region = f"{predictor.share:.0%} of its mass"
         heading = f"{backbone} · {pool} · {description} · box and mask: {region}"
         self.sheets = SheetWriter(out, heading, "contact_sheet.jpg")
-        self.shows_each = predictor.shows_each
+        self.predictor = predictor
 
     def add(self, prediction: PhotoPrediction) -> None:
         photo, box, note = prediction.photo, prediction.box, ""
@@ -133,13 +133,25 @@ class AttendWriter:
             note = f"{prediction.class_name} {prediction.score:.0%}"
         self.rows.append(row)
         self.maps.append(prediction.maps)
+        if self.predictor.shows_each:
+            self._add_each(prediction, note)
+            return
         shown = [thumbnail(pictures[kind]) for kind in ("box", "overlay", "mask")]
-        if self.shows_each:
-            shown = [thumbnail(photo.picture)]
-            for values in prediction.maps:
-                each = stretch(combine_maps(values[None]), photo.picture.size)
-                shown.append(thumbnail(overlay(photo.picture, each)))
         self.sheets.add(SheetEntry(shown, photo.path.name, note))
+
+    def _add_each(self, prediction: PhotoPrediction, note: str) -> None:
+        """Show each map with its name; all heads of all blocks in a row for each block."""
+        picture, maps = prediction.photo.picture, prediction.maps
+        names, width = self.predictor.name_maps(len(maps)), len(maps)
+        if self.predictor.head == "all":
+            width = self.predictor.heads
+        for start in range(0, len(maps), width):
+            shown, row = [thumbnail(picture)], slice(start, start + width)
+            for values in maps[row]:
+                each = stretch(combine_maps(values[None]), picture.size)
+                shown.append(thumbnail(overlay(picture, each)))
+            labels = ["", *names[row]]
+            self.sheets.add(SheetEntry(shown, prediction.photo.path.name, note, labels))
 
     def finish(self, failed: list[FailedPhoto]) -> None:
         self.sheets.save()

@@ -26,6 +26,7 @@ class SheetEntry(NamedTuple):
     pictures: Sequence[Image.Image]
     title: str
     note: str = ""  # smaller, right-aligned
+    labels: Sequence[str] = ()  # below each picture
 
 
 def contact_sheet(
@@ -77,11 +78,14 @@ def stacked(sheets: Sequence[Image.Image]) -> Image.Image:
 def _draw_entry(entry: SheetEntry, width: int, side: int) -> Image.Image:
     small = [fit(picture, side) for picture in entry.pictures]
     height = max(picture.height for picture in small)
-    strip = Image.new("RGB", (width, height + 26), PAPER)
+    strip = Image.new("RGB", (width, height + 26 + 20 * bool(entry.labels)), PAPER)
     step = max(picture.width for picture in small) + GAP
     for i, picture in enumerate(small):
         strip.paste(picture, (i * step, (height - picture.height) // 2))
     draw = ImageDraw.Draw(strip)
+    for i, label in enumerate(entry.labels):
+        draw.text((i * step, height + 4), shorten(label, step - GAP, 13, draw), FADED, font(13))
+    height += 20 * bool(entry.labels)
     available = min(width, len(small) * step - GAP)
     title_width: float = available
     if entry.note:

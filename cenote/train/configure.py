@@ -27,6 +27,7 @@ from .build import build_text_tower, embedding_arguments
 from .config import (
     ClipConfig,
     MetricConfig,
+    ModelConfig,
     OptimizationConfig,
     Options,
     PreprocessingConfig,
@@ -329,6 +330,12 @@ def _problems(config: RunConfig) -> Iterator[str]:
 
 def _fit_problems(config: RunConfig) -> Iterator[str]:
     model, train = config.model, config.train
+    if model.combine == "concat" and _count_vectors(model) == 1:
+        pool = "cls" if model.tokens == "cls" else model.pool
+        yield (
+            f"--combine concat needs several vectors, '{pool}' makes one of an image: "
+            "--pool simpool --pool-options k=2, for instance"
+        )
     if not model.freeze:
         if len(config.options.rates) > 1:
             yield "several learning rates need --freeze: give one --lr"
@@ -341,6 +348,13 @@ def _fit_problems(config: RunConfig) -> Iterator[str]:
         yield "frozen features are computed once from whole images: --cutout excludes --freeze"
     if train.select != "accuracy":
         yield "with --freeze accuracy selects the epoch: --select boxes and pixels exclude it"
+
+
+def _count_vectors(model: ModelConfig) -> int:
+    if "cls" in (model.pool, model.tokens):
+        return 1
+    defaults = {name: p.default for name, p in registry.options(model.pool).items()}
+    return int({"k": 1, **defaults, **model.pool_options}["k"])
 
 
 def _metric_problems(config: RunConfig, options: MetricConfig) -> Iterator[str]:

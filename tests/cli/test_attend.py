@@ -203,7 +203,9 @@ def test_a_saved_model(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixtur
         (["--share", "1.5"], "share must be more than 0 and at most 1"),
         (["--size", "4"], "size must be from 32"),
         (["--batch", "0"], "batch must be at least 1"),
-        (["--head", "3"], "there is no map 3"),
+        (["--head", "0"], "one object map, without heads"),
+        (["--head", "all"], "one object map, without heads"),
+        (["--head", "3", "--pool", "simpool"], "there is no map 3"),
         (["--bckbone", "lite0"], "--backbone"),
     ],
 )
@@ -311,7 +313,9 @@ def test_every_block_and_every_head(photos: Path, tmp_path: Path) -> None:
     )
     np.testing.assert_allclose(maps["both"][-3:], maps["heads"], atol=1e-5)
     np.testing.assert_allclose(maps["heads"].mean(0), maps["last"][0], atol=1e-5)
-    assert sheets["both"][0] > sheets["blocks"][0]  # ten pictures in a row instead of four
+    # A photograph and three maps in a row; with both a row for each of three blocks.
+    assert sheets["both"][0] == sheets["blocks"][0]
+    assert sheets["both"][1] > 2 * sheets["blocks"][1]
 
 
 @pytest.mark.parametrize(

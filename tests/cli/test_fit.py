@@ -220,6 +220,10 @@ def test_the_head_of_several_vectors_and_the_number_of_blocks(
     capsys.readouterr()
     assert run("fit", photos, "--freeze", "--depth", 1, *quick, "-o", tmp_path / "x") == 2
     assert "--depth excludes --freeze" in capsys.readouterr().err
+    for pool in ("gap", "cls", "simpool"):
+        concat = ("--pool", pool, "--combine", "concat", "-o", tmp_path / "x")
+        assert run("fit", photos, *micro, *concat, *quick) == 2
+        assert f"several vectors, '{pool}' makes one" in capsys.readouterr().err
 
 
 def test_models_of_chosen_epochs_are_kept(photos: Path, tmp_path: Path) -> None:

@@ -414,6 +414,10 @@ def test_sentences_of_index(
         ["evaluate-search", "world/domains", "--methods", "weicom:weight=abc"],
         "weicom's weight is a number",
     )
+    simple = ["evaluate-search", "world/domains", "--methods", "text,weicom"]
+    for option in (["--remove-words", "5"], ["--words", "words.txt"]):
+        refused([*simple, *option], "--remove-words are options of --methods freedom-word")
+    refused([*simple, "--memory", "photos"], "--memory is for --methods freedom:memory=other")
     other = tmp_path / "other"
     shutil.copytree(index, other)
     (other / "index.json").write_text(

@@ -219,19 +219,20 @@ def test_a_model_of_one_size_gets_squares(tmp_path: Path) -> None:
     )
     backbone = Backbone(model, "swin", Preprocessing(size=128))
     assert discover(backbone, dataset, ["tokencut"]).images == 2
+    with pytest.raises(ValueError, match=r"'swin' takes 128 x 128 pixels only.*cannot be padded"):
+        discover(backbone, dataset, ["tokencut"], pad=True)
 
 
 def test_positions_are_resampled_as_dino_does() -> None:
-    """As in a model that is created with them, and not as without."""
-    model, other = (create_model("test_vit", "cls", 0) for _ in range(2))
+    """As in a model that is created with them, and not as without; the model is not changed."""
+    model = create_model("test_vit", "cls", 0)
     with_positions = create_model("test_vit", "cls", 0, dino_positions=True)
-    for twin in (other, with_positions):
-        twin.load_state_dict(model.state_dict())
+    with_positions.load_state_dict(model.state_dict())
     pixels = torch.randn(1, 3, 96, 128)
     keys = PatchFeatureExtractor(model, True, False, dino_positions=True).extract(pixels).keys
     expected = PatchFeatureExtractor(with_positions, True, False).extract(pixels).keys
     torch.testing.assert_close(keys, expected)
-    plain = PatchFeatureExtractor(other, True, False).extract(pixels).keys
+    plain = PatchFeatureExtractor(model, True, False).extract(pixels).keys
     assert keys is not None and plain is not None and (keys - plain).abs().max() > 1e-4
 
 

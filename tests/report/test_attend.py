@@ -1,6 +1,7 @@
 """Maps land where they belong, and pages hold what they were given."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from cenote.backbones import Preprocessing
+from cenote.models import create_model
 from cenote.predict.input_size import InputSize
 from cenote.predict.photos import (
     MAX_PICTURE,
@@ -234,3 +236,29 @@ def test_a_run_does_not_look_at_its_own_pictures(tmp_path: Path) -> None:
     for _ in range(2):
         data = run([tmp_path], tmp_path)
         assert [Path(file).name for file in data["files"]] == ["a.png"]
+
+
+@pytest.mark.parametrize(
+    ("block", "head", "names"),
+    [
+        ("all", None, ["block 0", "block 1"]),
+        (None, "all", ["head 0", "head 1", "head 2"]),
+        ("all", "all", [f"block {b}, head {h}" for b in (0, 1) for h in (0, 1, 2)]),
+    ],
+)
+def test_maps_have_the_names_of_their_block_and_head(
+    block: Any, head: Any, names: list[str]
+) -> None:
+    model = create_model("vit_tiny_patch16_224", "cls", 0, depth=-10, img_size=64)
+    predictor = PhotoPredictor(model, "cls", size=64, block=block, head=head)
+    assert predictor.name_maps(len(names)) == names
+
+
+def test_labels_are_below_their_pictures() -> None:
+    white = [Image.new("RGB", (50, 50), "white") for _ in range(3)]
+    plain = contact_sheet([SheetEntry(white, "photograph")])
+    sheet = contact_sheet([SheetEntry(white, "photograph", labels=["", "head 0", "head 1"])])
+    assert sheet.height == plain.height + 20 and sheet.width == plain.width
+    line = np.asarray(sheet.convert("L"))[248:268]  # between the pictures and the title
+    ink = [(line[:, 28 + i * 226 : 28 + i * 226 + 220] < 200).any() for i in range(3)]
+    assert ink == [False, True, True]

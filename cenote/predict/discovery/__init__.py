@@ -71,10 +71,11 @@ def discover_objects(
     extractor = PatchFeatureExtractor(model, "keys" in used, "attention" in used, **options)
     predictor = None
     if "object map" in used:
-        if not isinstance(model, PooledModel):
+        network = extractor.model
+        if not isinstance(network, PooledModel):
             raise ValueError("an object map needs a PooledModel, not a bare backbone")
         size = options.get("size")
-        predictor = MapPredictor.create(model, "object", size, BATCH, workers, classify=False)
+        predictor = MapPredictor.create(network, "object", size, BATCH, workers, classify=False)
         predictor.fit(dataset, folder)
 
     def discover(images: Dataset) -> Discovery:

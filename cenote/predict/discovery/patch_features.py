@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +65,8 @@ class PatchFeatureExtractor:
     `size` is that of the short side. `source` is where keys come from (`last_keys`); `head` is one
     of several maps, None their mean. `centre` subtracts the mean over an image's patches from its
     keys. `pad` pads images to whole patches, as the published LOST does, instead of resizing them.
-    `dino_positions` resamples the position embeddings of a ViT as the DINO program does.
+    `dino_positions` resamples the position embeddings of a ViT as the DINO program does, in a copy
+    of the model.
     """
 
     def __init__(
@@ -79,13 +81,14 @@ class PatchFeatureExtractor:
         pad: bool = False,
         dino_positions: bool = False,
     ) -> None:
+        if dino_positions:
+            model = copy.deepcopy(model)
+            use_dino_positions(backbone_of(model))
         self.model, self.source, self.head, self.centre = model.eval(), source, head, centre
         self.needs_keys, self.needs_attention = keys, attention
         self.key_source: str | None = None  # where keys came from
         self.map_kind = attention_kind(model) if attention else None
         backbone = backbone_of(model)
-        if dino_positions:
-            use_dino_positions(backbone)
         self.preprocessing, stride = backbone.preprocessing, stride_of(backbone)
         if size is not None and not stride[0] <= size <= MAX_SIZE:
             raise ValueError(
@@ -96,7 +99,12 @@ class PatchFeatureExtractor:
         input_size = InputSize(stride, size, short_side=True, minimum=minimum)
         if keys or attention:
             input_size, _ = supported_size(backbone, input_size, self.extract)
-        pad = pad and input_size.fixed is None
+        if pad and input_size.fixed is not None:
+            square = f"{input_size.fixed} x {input_size.fixed}"
+            raise ValueError(
+                f"'{backbone.name}' takes {square} pixels only, to which images are resized: they"
+                " cannot be padded"
+            )
         self.transform = PatchTransform(self.preprocessing, input_size, pad)
 
     def __call__(
