@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, IptcImagePlugin
 
 from ..data import BadImage, Dataset, LayoutError, open_dataset, read_image
 from ..data.dataset import images_are_files
@@ -37,6 +39,13 @@ if TYPE_CHECKING:
 CHUNK = 2000  # images whose contents are compared with the index at a time
 # EXIF tags; DateTimeOriginal is in the block EXIF_IFD.
 DATE_TIME_ORIGINAL, DATE_TIME, EXIF_IFD = 36867, 306, 0x8769
+# ImageDescription, and XPTitle, XPComment, XPKeywords, XPSubject, which are UTF-16.
+EXIF_TEXTS = (270, 40091, 40092, 40094, 40095)
+IPTC_TEXTS = ((2, 5), (2, 25), (2, 120))  # title, keywords, caption
+XMP_TEXTS = re.compile(r"<dc:(title|subject|description)\b.*?</dc:\1>", re.DOTALL)
+XMP_ITEM = re.compile(r"<rdf:li\b[^>]*>([^<]*)</rdf:li>")
+CAMERA_DEFAULT = re.compile(r"digital camera|dcim", re.IGNORECASE)
+MAX_KEYWORDS = 2000  # characters
 RECORD_FIELDS = ("label", "domain", "split", "caption", "attributes")  # from the data set
 Progress = Callable[[int, int], None]  # images done, of how many
 LoadModel = Callable[[], "tuple[ImageText, WordMemory | None]"]  # called if images are embedded
@@ -121,7 +130,7 @@ class Indexer:
                 entry = self.stored[path].entry if path in self.stored else None
                 if entry is None or self.file_states.get(path) != (entry.size, entry.time):
                     changed.append(i)
-                elif (new := entry._replace(**self._record(i))) != entry:
+                elif (new := self._with_keywords(entry._replace(**self._record(i)))) != entry:
                     relabelled.append(new)
             self._update(relabelled)
             self.total = len(changed)
@@ -159,7 +168,16 @@ class Indexer:
 
     def _record(self, i: int) -> dict[str, Any]:
         record = self.dataset[i]
-        return {name: getattr(record, name) for name in RECORD_FIELDS}
+        fields = {name: getattr(record, name) for name in RECORD_FIELDS}
+        if record.label is not None:  # a folder name need not be text
+            fields["label"] = os.fsencode(record.label).decode("utf-8", "backslashreplace")
+        return fields
+
+    def _with_keywords(self, entry: ImageEntry) -> ImageEntry:
+        """Read the keywords unless they are stored already."""
+        if entry.keywords is not None:
+            return entry
+        return entry._replace(keywords=read_keywords(entry.path) if self.are_files else "")
 
     def _update(self, entries: list[ImageEntry]) -> None:
         """Store new labels or times of images whose contents are the same."""
@@ -180,6 +198,7 @@ class Indexer:
             size, time = self.file_states.get(path, (0, 0))
             source = self.sources.of(path)
             entry = ImageEntry(path, digest.hex(), size, time, source=source, **self._record(i))
+            entry = self._with_keywords(entry)
             if path in self.stored and self.stored[path].entry.digest == entry.digest:
                 touched.append(_with_image_info(entry, self.stored[path].entry))
             elif entry.digest in self.rows or entry.digest in new:
@@ -352,6 +371,34 @@ def date_taken(image: Image.Image) -> float:
         return datetime.strptime(str(text).strip("\0 ")[:19], "%Y:%m:%d %H:%M:%S").timestamp()
     except Exception:  # Pillow raises anything for a malformed block
         return float("nan")
+
+
+def read_keywords(path: str) -> str:
+    """Return the titles, keywords and captions in EXIF, IPTC and XMP, one a line."""
+    texts = list[str]()
+    try:
+        with Image.open(path) as image:
+            exif = image.getexif()
+            texts += [_decode(exif[tag], "utf-16-le") for tag in EXIF_TEXTS if tag in exif]
+            iptc: Mapping[tuple[int, int], Any] = IptcImagePlugin.getiptcinfo(image) or {}
+            for tag in IPTC_TEXTS:
+                values = iptc.get(tag, [])
+                values = values if isinstance(values, list) else [values]
+                texts += [_decode(value, "utf-8") for value in values]
+            xmp = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp") or b""
+            for block in XMP_TEXTS.finditer(_decode(xmp, "utf-8")):
+                texts += [html.unescape(item) for item in XMP_ITEM.findall(block[0])]
+    except Exception:  # Pillow raises anything for a malformed block
+        pass
+    lines = [
+        " ".join(line.replace("\0", " ").split()) for text in texts for line in text.split(";")
+    ]
+    different = dict.fromkeys(line for line in lines if line and not CAMERA_DEFAULT.search(line))
+    return "\n".join(different)[:MAX_KEYWORDS]
+
+
+def _decode(value: Any, encoding: str) -> str:
+    return value.decode(encoding, "ignore") if isinstance(value, bytes) else str(value)
 
 
 def difference_hash(image: Image.Image) -> int:

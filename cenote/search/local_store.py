@@ -35,6 +35,7 @@ from .store import (
     IndexedImage,
     Store,
     StoreWriter,
+    TextHits,
 )
 
 MAX_LENGTH_ERROR = 1e-3  # of vectors of unit length
@@ -54,6 +55,9 @@ class LocalStore(Store):
         self.snapshot = True  # False while a writer of this store is at work
         self.refresh()
         self.description = description.with_files(self.db.relocation.path)
+        if not self.db.texts.exists and os.access(folder, os.W_OK):
+            with suppress(IndexBusy), self.writer():  # another writer does it otherwise
+                pass
 
     @classmethod
     def accepts(cls, address: str) -> bool:
@@ -156,6 +160,15 @@ class LocalStore(Store):
             return None
         return self.word_ids[rows].long()
 
+    def find_texts(self, words: Sequence[str]) -> TextHits | None:
+        if not self.db.texts.exists:
+            return None
+        hits = self.db.find_texts(words)
+        if self.filtered:
+            is_inside = torch.isin(hits.rows, self.rows)
+            hits = hits._replace(rows=hits.rows[is_inside], places=hits.places[is_inside])
+        return hits
+
     def entries(self, rows: Tensor) -> list[ImageEntry]:
         return self.db.entries(rows.tolist())
 
@@ -213,6 +226,8 @@ class LocalWriter(StoreWriter):
         with ExitStack() as on_error:
             on_error.callback(self._release)
             self.db = MetadataDb(self.folder, snapshot=False)
+            if not self.db.texts.exists:
+                self.db.upgrade()
             self._settle()
             self._delete_old_generations()
             # The store sees what others wrote before, without a snapshot: SQLite's log would grow

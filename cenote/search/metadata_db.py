@@ -11,14 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .store import Filter, ImageEntry, IndexDamaged, IndexedImage
+from .store import Filter, ImageEntry, IndexDamaged, IndexedImage, TextHits
+from .text_index import TRIGGERS, TextIndex
 
 FILE = "images.sqlite"
 SCHEMA = """
 create table images (
     row integer primary key, path blob unique not null, digest text, size int, time int,
     width int, height int, date real, look int, source blob, label text, domain text, split text,
-    caption text, attributes text
+    caption text, attributes text, keywords text
 );
 create index by_digest on images (digest);
 create index by_label on images (label, domain);
@@ -27,6 +28,7 @@ create table gone (number integer primary key autoincrement, row int not null);
 create table state (name text primary key, value);
 """
 COLUMNS = ", ".join(ImageEntry._fields)
+UPGRADE_ROWS = 5000  # images whose texts are made at a time
 
 
 class Relocation:
@@ -81,6 +83,10 @@ class MetadataDb:
             except (TypeError, ValueError):
                 raise damaged(folder, "the number of images is lost") from None
             self.relocation = Relocation(folder, self.state("home"))
+            self.texts = TextIndex(self.connection)
+            self.columns = COLUMNS
+            if not self.texts.exists:  # of an earlier version
+                self.columns = COLUMNS.replace("keywords", "null")
 
     @staticmethod
     def create(path: Path, folder: Path) -> None:
@@ -89,6 +95,9 @@ class MetadataDb:
             # With write-ahead logging, readers and one writer do not block each other.
             connection.execute("pragma journal_mode = wal")
             connection.executescript("begin;" + SCHEMA + "commit;")
+            TextIndex(connection).create()
+            for trigger in TRIGGERS:
+                connection.execute(trigger)
             home = os.fsencode(os.path.realpath(folder))
             state = [("count", 0), ("generation", 0), ("home", home)]
             connection.executemany("insert into state values (?, ?)", state)
@@ -153,7 +162,9 @@ class MetadataDb:
         ]
 
     def entries(self, rows: Sequence[int]) -> list[ImageEntry]:
-        query = f"select row, {COLUMNS} from images where row in (select value from json_each(?))"
+        query = (
+            f"select row, {self.columns} from images where row in (select value from json_each(?))"
+        )
         stored = self._select(query, [json.dumps(rows)])
         entries = {row: self._entry(values) for row, *values in stored}
         try:
@@ -162,7 +173,7 @@ class MetadataDb:
             raise damaged(self.folder, f"row {row} is lost") from None
 
     def images(self) -> dict[str, IndexedImage]:
-        rows = self._select(f"select row, {COLUMNS} from images order by row")
+        rows = self._select(f"select row, {self.columns} from images order by row")
         images = (IndexedImage(row, self._entry(values)) for row, *values in rows)
         return {image.entry.path: image for image in images}
 
@@ -175,6 +186,10 @@ class MetadataDb:
         rows = self._select(f"select distinct {column} from images")
         return [value for (value,) in rows if value is not None]
 
+    def find_texts(self, words: Sequence[str]) -> TextHits:
+        with self._errors():
+            return self.texts.find(words)
+
     def rows_of(self, paths: Iterable[str]) -> list[int]:
         query = "select row from images where path = ?"
         return [row for path in paths for (row,) in self._select(query, (os.fsencode(path),))]
@@ -183,11 +198,15 @@ class MetadataDb:
         rows = [(first + i, *_values(entry)) for i, entry in enumerate(entries)]
         marks = ",".join("?" * (len(ImageEntry._fields) + 1))
         self.connection.executemany(f"insert into images (row, {COLUMNS}) values ({marks})", rows)
+        self.texts.add([row for row, *_ in rows], entries)
 
     def update(self, entries: Sequence[ImageEntry]) -> None:
         assignments = ", ".join(f"{name} = ?" for name in ImageEntry._fields[1:])
         values = [(*_values(entry)[1:], os.fsencode(entry.path)) for entry in entries]
         self.connection.executemany(f"update images set {assignments} where path = ?", values)
+        rows = {entry.path: self.rows_of([entry.path]) for entry in entries}
+        stored = [entry for entry in entries if rows[entry.path]]
+        self.texts.add([rows[entry.path][0] for entry in stored], stored)
 
     def remove(self, rows: Sequence[int]) -> None:
         self.connection.executemany("delete from images where row = ?", [(row,) for row in rows])
@@ -200,15 +219,36 @@ class MetadataDb:
         changes = [(new, row) for new, row in enumerate(old) if new != row]
         self.connection.executemany("update images set row = ? where row = ?", changes)
         self.connection.execute("delete from gone")
+        self.texts.drop_unused()
         return old
+
+    def upgrade(self) -> None:
+        """Store the texts of an index of an earlier version."""
+        with self.transaction():
+            self.texts.create()
+            for trigger in TRIGGERS:
+                self.connection.execute(trigger)
+            self.connection.execute("alter table images add column keywords text")
+            self._store_texts()
+        self.columns = COLUMNS
+
+    def _store_texts(self) -> None:
+        """Store the texts of all images anew."""
+        self.texts.clear()
+        cursor = self.connection.execute(f"select row, {COLUMNS} from images order by row")
+        while rows := cursor.fetchmany(UPGRADE_ROWS):
+            self.texts.add([row for row, *_ in rows], [self._entry(row[1:]) for row in rows])
 
     def settle(self) -> None:
         """Store the present paths of a moved index, and its present folder."""
         with self.transaction():
-            if self.relocation.moved:
+            is_moved = self.relocation.moved
+            if is_moved:
                 self._store_present_paths()
             self.set_state(home=os.fsencode(self.relocation.folder))
-        self.relocation = Relocation(self.folder, self.state("home"))
+            self.relocation = Relocation(self.folder, self.state("home"))
+            if is_moved:  # folder names may have changed
+                self._store_texts()
 
     def _store_present_paths(self) -> None:
         stored = self._select("select row, path, source from images order by row")
@@ -231,7 +271,7 @@ class MetadataDb:
         return entry._replace(
             path=self.relocation.path(os.fsdecode(values[0])),
             source=self.relocation.source(os.fsdecode(entry.source or b"")),
-            attributes=json.loads(values[-1] or "{}"),
+            attributes=json.loads(entry.attributes or "{}"),  # type: ignore[arg-type]
         )
 
 

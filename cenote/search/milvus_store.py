@@ -35,13 +35,18 @@ from .store import (
     IndexedImage,
     Store,
     StoreWriter,
+    TextHits,
     without_password,
 )
+from .text_index import TextIndex, entry_texts, stems_of
 
 COLLECTION = "cenote"  # name of the collection, unless the address has one
 PROPERTY = "cenote"  # property of the collection that holds the description
 TEXT_LENGTHS = {"path": 4096, "source": 8192, "digest": 64, "label": 1024, "domain": 1024}
-TEXT_LENGTHS |= {"split": 256, "caption": 16384}
+TEXT_LENGTHS |= {"split": 256, "caption": 16384, "keywords": 8192}
+STEMS_LENGTH = 16384  # bytes of the stems of an image's texts, which `like` finds
+NULLABLE = ("label", "domain", "split", "caption", "keywords")
+NO_KEYWORDS = "\n"  # they were read, and there are none
 NUMBERS = ("size", "time", "width", "height", "look")
 TIMEOUT = 30.0  # seconds per call
 WRITE_BATCH = 500  # entities per call, which takes 64 MB
@@ -140,6 +145,9 @@ class MilvusStore(Store):
         self.client, self.where, self.name = client, without_password(where), name
         self.description = description
         self.expression = ""
+        columns = {field["name"] for field in client.describe_collection(name)["fields"]}
+        self.has_texts = "stems" in columns  # False in a collection of an earlier version
+        self.columns = [field for field in ImageEntry._fields if field in columns]
 
     @classmethod
     def accepts(cls, address: str) -> bool:
@@ -212,12 +220,31 @@ class MilvusStore(Store):
         ids = [list(entities[row]["words"]) for row in rows.tolist()]
         return torch.tensor(ids, dtype=torch.long)
 
+    def find_texts(self, words: Sequence[str]) -> TextHits | None:
+        """Ask Milvus for images with one of the stems, at most MAX_HITS, and index their texts."""
+        if not self.has_texts:
+            return None
+        (stems,) = stems_of([" ".join(words)])
+        conditions = [
+            f"stems like {json.dumps(f'% {stem} %', ensure_ascii=False)}" for stem in stems
+        ]
+        expression = f"({' or '.join(conditions)})"
+        if self.expression:
+            expression += f" and ({self.expression})"
+        entities = list[Entity]()
+        if conditions:
+            columns = ["row", *self.columns]
+            entities = self._query(self.name, expression, columns, limit=MAX_HITS)
+        index = TextIndex.in_memory()
+        index.add([entity["row"] for entity in entities], map(_entry_of, entities))
+        return index.find(words)
+
     def entries(self, rows: Tensor) -> list[ImageEntry]:
-        entities = self.by_row(rows.tolist(), list(ImageEntry._fields))
+        entities = self.by_row(rows.tolist(), self.columns)
         return [_entry_of(entities[row]) for row in rows.tolist()]
 
     def images(self) -> dict[str, IndexedImage]:
-        entities = self._pages("", list(ImageEntry._fields))
+        entities = self._pages("", self.columns)
         images = [IndexedImage(entity["row"], _entry_of(entity)) for entity in entities]
         return {image.entry.path: image for image in images}
 
@@ -350,6 +377,11 @@ class MilvusWriter(StoreWriter):
 
     def _upsert(self, entities: list[Entity]) -> None:
         for batch in _batches(entities, WRITE_BATCH):
+            if self.store.has_texts:
+                _add_stems(batch)
+            else:
+                for entity in batch:
+                    del entity["keywords"]
             self.client.upsert(self.store.name, batch)
 
 
@@ -362,7 +394,7 @@ def _create_collection(
         "date": {"datatype": types.DOUBLE},
         "attributes": {"datatype": types.JSON},
     }
-    for text, length in TEXT_LENGTHS.items():
+    for text, length in (*TEXT_LENGTHS.items(), ("stems", STEMS_LENGTH)):
         fields[text] = {"datatype": types.VARCHAR, "max_length": length}
     fields |= {number: {"datatype": types.INT64} for number in NUMBERS}
     _create(client, name, description.dim, fields, index_type, description.to_json())
@@ -396,6 +428,14 @@ def _create(
     client.load_collection(name)
 
 
+def _add_stems(entities: list[Entity]) -> None:
+    """Store the stems of the words of each entity's texts."""
+    texts = [" ".join(text for _, text in entry_texts(_entry_of(entity))) for entity in entities]
+    for entity, stems in zip(entities, stems_of(texts), strict=True):
+        encoded = f" {' '.join(stems)} ".encode()[:STEMS_LENGTH]
+        entity["stems"] = encoded.decode("utf-8", "ignore")
+
+
 def row_of(path: str) -> int:
     """Return 63 bits of the path's digest: integers of Milvus are signed."""
     return int.from_bytes(digest_of(os.fsencode(path))[:8], "little") >> 1
@@ -409,10 +449,16 @@ def entity_of(entry: ImageEntry) -> Entity:
         encoded = os.fsencode(getattr(entry, name) or "")[:length]
         entity[name] = encoded.decode("utf-8", "backslashreplace")[:length]
     entity |= {name: int(getattr(entry, name)) for name in NUMBERS}
+    if entry.keywords == "":
+        entity["keywords"] = NO_KEYWORDS
     return entity | {"date": float(entry.date), "attributes": dict(entry.attributes)}
 
 
 def _entry_of(entity: Entity) -> ImageEntry:
-    empty = [name for name in ("label", "domain", "split", "caption") if not entity[name]]
-    fields = {name: entity[name] for name in ImageEntry._fields}
-    return ImageEntry(**fields | dict.fromkeys(empty))
+    fields = {name: entity[name] for name in ImageEntry._fields if name in entity}
+    empty = [name for name in NULLABLE if not fields.get(name, NO_KEYWORDS)]
+    entry = ImageEntry(**fields | dict.fromkeys(empty))
+    # A collection of an earlier version cannot store keywords: they are not read again and again.
+    if fields.get("keywords", NO_KEYWORDS) == NO_KEYWORDS:
+        return entry._replace(keywords="")
+    return entry

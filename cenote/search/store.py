@@ -53,6 +53,23 @@ class ImageEntry(NamedTuple):
     split: str | None = None
     caption: str | None = None
     attributes: Mapping[str, str] = {}
+    keywords: str | None = None  # of EXIF, IPTC and XMP, one a line; None: not read yet
+
+
+class TextMatch(NamedTuple):
+    """A text of an image: its field, such as folder or caption, and its words."""
+
+    field: str
+    text: str
+
+
+class TextHits(NamedTuple):
+    """Texts that contain words of a query, and their images."""
+
+    texts: list[TextMatch]
+    words: Tensor  # (T, W): which words of the query a text contains
+    rows: Tensor  # (M,) of images, one for each of their texts
+    places: Tensor  # (M,) of these texts
 
 
 class IndexedImage(NamedTuple):
@@ -301,6 +318,13 @@ class Store(Database, Protocol):
         """Return similarities (V, N) of `vectors` (V, D) to every image, and the rows (N,).
 
         None if that would be too slow or too large: then only candidates are ranked.
+        """
+        return None
+
+    def find_texts(self, words: Sequence[str]) -> TextHits | None:
+        """Find the texts of images of this view that contain one of the words.
+
+        None if the index stores no texts: it was made by an earlier version.
         """
         return None
 

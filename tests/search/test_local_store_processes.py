@@ -58,6 +58,11 @@ def check(folder: Path) -> int:
         assert kept == entry(number)
         assert torch.equal(index.vectors(torch.tensor([row])), unit_rows(1, seed=number))
         assert index.words(torch.tensor([row])).tolist() == [[number, number + 1000]]  # type: ignore[union-attr]
+    hits = index.find_texts(["c0", "c1", "c2"])
+    assert hits is not None and sorted(hits.rows.tolist()) == index.rows.tolist()
+    for row, place in zip(hits.rows.tolist(), hits.places.tolist(), strict=True):
+        (stored,) = index.entries(torch.tensor([row]))
+        assert hits.texts[place] == ("class", stored.label)
     vectors = index.vectors(index.rows).double()
     assert torch.allclose(index.moments().covariance, torch.cov(vectors.T), atol=1e-12)
     index.db.close()

@@ -19,6 +19,7 @@ pytest.importorskip("pymilvus", reason="needs pymilvus: install cenote[milvus]")
 pytest.importorskip("milvus_lite", reason="needs milvus-lite: install cenote[milvus]")
 
 from cenote.data import read_folders
+from cenote.search import milvus_store
 from cenote.search.index import update_index
 from cenote.search.load import find_store, open_store
 from cenote.search.local_store import LocalStore
@@ -163,6 +164,40 @@ def test_what_is_known_is_the_same(stores: tuple[LocalStore, MilvusStore]) -> No
             stores[0], torch.tensor(stores[0].rows_with_digest(digest), dtype=torch.long)
         ) == paths(stores[1], torch.tensor(stores[1].rows_with_digest(digest), dtype=torch.long))
     assert all(other[p].row == row_of(p) for p in some)
+
+
+@pytest.mark.parametrize("filter", FILTERS)
+def test_the_same_texts(stores: tuple[LocalStore, MilvusStore], filter: Filter) -> None:
+    for words in (["c1"], ["sketches", "C2"], ["horses"], ["blau"], ["none"], ['"%_', "c"]):
+        texts = []
+        for store in stores:
+            hits = store.select(filter).find_texts(words)
+            assert hits is not None
+            names = paths(store, hits.rows)
+            fields = [(hits.texts[i], tuple(hits.words[i].tolist())) for i in hits.places.tolist()]
+            texts.append(sorted(zip(names, fields, strict=True)))
+        assert texts[0] == texts[1] and (filter or words[0] in ("none", '"%_') or texts[0])
+
+
+def test_a_collection_of_an_earlier_version(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no field for texts: it is filled and read without them."""
+    create = milvus_store._create
+
+    def create_without_texts(client: Any, name: str, dim: int, fields: Any, *more: Any) -> None:
+        fields = {key: value for key, value in fields.items() if key not in ("stems", "keywords")}
+        create(client, name, dim, fields, *more)
+
+    monkeypatch.setattr(milvus_store, "_create", create_without_texts)
+    store = open_store(address_of(backend, "earlier", tmp_path), MADE)
+    with store.writer() as writer:
+        writer.put([entry(i) for i in range(3)], unit_rows(3), ids(3))
+        writer.update([entry(1, caption="a horse")])
+    assert store.find_texts(["horse"]) is None
+    entries = sorted(image.entry for image in store.images().values())
+    expected = [entry(0), entry(2), entry(1, caption="a horse")]
+    assert entries == [image._replace(keywords="") for image in expected]
 
 
 def test_the_sums_are_kept_and_made_again(stores: tuple[LocalStore, MilvusStore]) -> None:
