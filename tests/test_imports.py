@@ -148,3 +148,18 @@ def test_the_package_and_its_help_wait_for_nothing() -> None:
         *(f"from cenote.cli import main; main({argv!r})" for argv in (["-h"], ["--version"], ["x"]))
     ):
         assert not modules & {"torch", "tyro", "numpy"}
+
+
+def test_wrong_input_of_search_does_not_wait_for_torch(tmp_path: Path) -> None:
+    (tmp_path / "index.json").touch()
+    for arguments in (
+        [str(tmp_path / "none"), "--text", "cat"],
+        [str(tmp_path)],
+        [str(tmp_path), "--txt", "cat"],
+        [str(tmp_path), "--text", "cat", "--since", "soon"],
+        [str(tmp_path), "--text", "cat", "--max-size", "huge"],
+        [str(tmp_path), "--image", str(tmp_path / "none.jpg")],
+    ):
+        program = f"from cenote.cli import main; assert main({['search', *arguments]!r}) == 2"
+        (modules,) = loaded(program)
+        assert "tyro" in modules and not modules & {"torch", "numpy"}, arguments

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json as to_json
+import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
+from ..search.inputs import check_index_folder, is_milvus, parse_date, parse_size
 from ._arguments import pluralize, print_message
 from ._options import Device
 
 if TYPE_CHECKING:
     from cenote.search.query import RankedImage, SearchAnswer, SearchRequest
-    from cenote.search.store import Filter
 
 T = TypeVar("T")
 MAX_PROXIES = 8  # file names of neighbours that --why prints
@@ -83,16 +85,20 @@ def run(
         json: print a list of {"path", "score", ...}.
         why: print the words, weights and statistics behind the scores.
     """
-    from cenote.device import use_device
-    from cenote.search.load import check_filter
-    from cenote.search.query import Searcher, SearchRequest, choose_method
-
     if not (image or text or without):
         raise ValueError("an empty query finds nothing: give --image, --text or both")
     if sheet is not None and sheet.suffix.lower() not in (".jpg", ".jpeg", ".png"):
         raise ValueError(f"--sheet {sheet}: the contact sheet must be a .jpg or .png")
     if weight is not None and not (image and (text or without)):
         raise ValueError("--weight needs an image and a text: give both")
+    bounds = _bounds(since, until, min_size, max_size)
+    _check_files(index, image)
+
+    from cenote.device import use_device
+    from cenote.search.load import check_filter
+    from cenote.search.query import Searcher, SearchRequest, choose_method
+    from cenote.search.store import Filter
+
     use_device(device)
     spec = choose_method(method, weight)
     request = SearchRequest(
@@ -104,7 +110,7 @@ def run(
         cut=cut,
         sort=sort,
         near_duplicates=near_duplicates,
-        filter=_filter(class_, domain, folder, since, until, min_size, max_size),
+        filter=Filter(class_, domain, _prefixes(folder), *bounds),
         options=spec.options,
     )
     searcher = Searcher.open(index, words, exact)
@@ -126,30 +132,33 @@ def run(
         print(f"contact sheet: {sheet}")
 
 
-def _filter(
-    classes: tuple[str, ...],
-    domains: tuple[str, ...],
-    folders: tuple[str, ...],
-    since: str | None,
-    until: str | None,
-    min_size: str | None,
-    max_size: str | None,
-) -> Filter:
-    from cenote.search.store import Filter, parse_date, parse_size
-
-    # "world/tiny:cats" is the beginning of names in a data set; anything else is a path.
-    prefixes = [
-        name if ":" in name else str(Path(name).expanduser().absolute()) for name in folders
-    ]
+def _bounds(
+    since: str | None, until: str | None, min_size: str | None, max_size: str | None
+) -> tuple[float | None, float | None, int | None, int | None]:
     dates = _parsed(parse_date, since), _parsed(partial(parse_date, end=True), until)
-    sizes = _parsed(parse_size, min_size), _parsed(parse_size, max_size)
-    return Filter(classes, domains, tuple(prefixes), *dates, *sizes)
+    return *dates, _parsed(parse_size, min_size), _parsed(parse_size, max_size)
 
 
 def _parsed(parse: Callable[[str], T], text: str | None) -> T | None:
     if text is None:
         return None
     return parse(text)
+
+
+def _check_files(index: str, images: tuple[str, ...]) -> None:
+    """Raise ValueError for an index or an image that does not exist, before torch is imported."""
+    if not is_milvus(index):
+        check_index_folder(index)
+    for image in images:
+        if not Path(image).exists():
+            raise ValueError(f"{image}: {os.strerror(errno.ENOENT)}")
+
+
+def _prefixes(folders: tuple[str, ...]) -> tuple[str, ...]:
+    # "world/tiny:cats" is the beginning of names in a data set; anything else is a path.
+    return tuple(
+        name if ":" in name else str(Path(name).expanduser().absolute()) for name in folders
+    )
 
 
 def _print_warnings(answer: SearchAnswer, index: str) -> None:

@@ -109,6 +109,9 @@ class LocalStore(Store):
         if self.approximate is not None:
             self.open_approximate()
 
+    def release(self) -> None:
+        self.db.close()  # SQLite's log would grow until the snapshot is released
+
     def _map(self, name: str, dtype: str, width: int) -> Tensor:
         rows, path = self.db.count, self.folder / f"{name}-{self.db.generation}.bin"
         if not rows or not width:

@@ -27,6 +27,7 @@ from torch import Tensor
 from ..data.digests import digest_of
 from ..extras import require
 from .database import Moments, MomentSums
+from .inputs import is_milvus
 from .store import (
     Filter,
     ImageEntry,
@@ -151,7 +152,7 @@ class MilvusStore(Store):
 
     @classmethod
     def accepts(cls, address: str) -> bool:
-        return "://" in address or address.endswith(".db")
+        return is_milvus(address)
 
     @classmethod
     def find(cls, address: str) -> Self | None:

@@ -10,21 +10,19 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 from torch import Tensor
 
 from .database import Database
+from .inputs import no_index
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
     from .words import WordMemory
 
 DTYPES = ("float32", "float16")  # of stored vectors
-BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-DATE_FORMATS = ("%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M")
 STORED_WORDS = 7  # nearest words of each image in an index; FreeDom's n
 
 
@@ -212,38 +210,6 @@ def _quote(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def parse_date(text: str, end: bool = False) -> float:
-    """Return seconds since 1970 of "2024", "2024-05", "2024-05-17" or "2024-05-17 18:30".
-
-    Local time; with `end` the end of that year, month, day or minute.
-    """
-    for date_format in DATE_FORMATS:
-        try:
-            start = datetime.strptime(text.strip(), date_format)
-        except ValueError:
-            continue
-        return (_end(start, date_format) if end else start).timestamp()
-    raise ValueError(f"'{text}' is not a date: use 2024, 2024-05, 2024-05-17 or 2024-05-17 18:30")
-
-
-def _end(start: datetime, date_format: str) -> datetime:
-    if date_format == "%Y":
-        return start.replace(year=start.year + 1)
-    if date_format == "%Y-%m":
-        return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
-    if date_format == "%Y-%m-%d":
-        return start + timedelta(days=1)
-    return start + timedelta(minutes=1)
-
-
-def parse_size(text: str) -> int:
-    """Return bytes of "200 KB", "1.5MB" or "4096"."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    if not match or match[2] not in BYTES:
-        raise ValueError(f"'{text}' is not a size: use 4096, 200KB or 1.5MB")
-    return round(float(match[1]) * BYTES[match[2]])
-
-
 class StoreWriter(Protocol):
     """Changes an index inside a `with` block. What a call has written persists."""
 
@@ -295,11 +261,7 @@ class Store(Database, Protocol):
         if store is None and description is not None:
             store = cls.create(str(address), description)
         if store is None:
-            where = without_password(str(address))
-            remedy = f"`cenote index PHOTOS -o {where}` creates one"
-            if Path(address).is_dir():  # of photographs, which an index must not be mixed with
-                remedy = f"`cenote index {where} -o INDEX` makes its images searchable in INDEX"
-            raise ValueError(f"no index at {where}: {remedy}")
+            raise no_index(without_password(str(address)))
         return store
 
     @classmethod
@@ -350,6 +312,10 @@ class Store(Database, Protocol):
 
     def refresh(self) -> None:
         """See what was written since the index was opened."""
+        return None
+
+    def release(self) -> None:
+        """Release what a reader holds of the database until the next `refresh`."""
         return None
 
     def open_approximate(self) -> bool:

@@ -326,7 +326,7 @@ def test_milvus_lite_by_its_address(
         (["--text", "cat", "--max-size", "huge"], "'huge' is not a size"),
         (["--text", "cat", "--sheet", "found.gif"], "the contact sheet must be a .jpg or .png"),
         (
-            ["--image", "none.jpg", "--text", "cat", "--words", "none.txt"],
+            ["--image", "cat.jpg", "--text", "cat", "--words", "none.txt"],
             "none.txt: give a text file",
         ),
         (["--image", "none.jpg"], "none.jpg: No such file or directory"),
@@ -334,32 +334,39 @@ def test_milvus_lite_by_its_address(
         (["--text", "cat", "--cut", "nan"], "cut is a number, got nan"),
         (["--text", "cat", "--not", "cat"], "cancel each other: cat, cat"),
         (["--text", "cat^x"], "'cat^x' is not a search term"),
-        (["--image", "none.jpg", "--text", "cat", "--method", "text"], "'text' ignores an image"),
+        (["--image", "cat.jpg", "--text", "cat", "--method", "text"], "'text' ignores an image"),
         (
-            ["--image", "none.jpg", "--text", "cat", "--weight", "2"],
+            ["--image", "cat.jpg", "--text", "cat", "--weight", "2"],
             "weicom's weight is a number at least 0",
         ),
         (
-            ["--image", "none.jpg", "--text", "cat", "--method", "weicom:weight=abc"],
+            ["--image", "cat.jpg", "--text", "cat", "--method", "weicom:weight=abc"],
             "weicom's weight is a number",
         ),
         (
-            ["--image", "none.jpg", "--text", "cat", "--method", "freedom:k=1.5"],
+            ["--image", "cat.jpg", "--text", "cat", "--method", "freedom:k=1.5"],
             "freedom's k is a whole number",
         ),
         (
-            ["--image", "none.jpg", "--text", "cat", "--method", "basic:subjects=x"],
+            ["--image", "cat.jpg", "--text", "cat", "--method", "basic:subjects=x"],
             "can be set in Python only",
         ),
         (
-            ["--image", "none.jpg", "--text", "cat", "--method", "freedom:injected=word"],
+            ["--image", "cat.jpg", "--text", "cat", "--method", "freedom:injected=word"],
             "freedom's injected is one of class, domain",
         ),
     ],
 )
 def test_sentences_of_search(
-    index: Path, argv: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
+    index: Path,
+    argv: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    (tmp_path / "cat.jpg").touch()
+    monkeypatch.chdir(tmp_path)
     capfd.readouterr()
     assert search(index, *argv) == 2
     captured = capfd.readouterr()

@@ -9,15 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from cenote.search.inputs import parse_date, parse_size
 from cenote.search.local_store import LocalStore
-from cenote.search.store import (
-    Filter,
-    ImageEntry,
-    IndexBusy,
-    IndexDescription,
-    parse_date,
-    parse_size,
-)
+from cenote.search.store import Filter, ImageEntry, IndexBusy, IndexDescription
 
 from .rankings import assert_ranked
 
