@@ -29,13 +29,14 @@ folder (`cenote data --list` shows all). Recipes are [settings by name](recipes.
 
 `cenote reproduce NAME --data DATA -o OUT` makes a table at the scale that you choose: `--scale
 tiny` checks that everything runs, `small` (the default) is for two cores, and `paper` is as
-published, with its cost before it starts. Every cell is an ordinary command, run once for each of
-`--seeds`; the same command again resumes, and several processes share the work. `table.md` has
-our mean and deviation beside the paper's number, and for each claim of the paper whether it
-holds, ties or does not hold here (a paired t-test over the seeds at 95%). A claim is "not
-measured" with fewer than two seeds, and where all seeds give the same number: a search that
-evaluates every query draws nothing at random, so that its number has no deviation. Without `-o`,
-`cenote reproduce NAME` shows the commands and the paper's numbers.
+published. Its cost on your images is printed first, and at the scale of the paper nothing starts
+without `--yes`. Every cell is an ordinary command, run once for each of `--seeds`; the same command
+again resumes, and several processes and several tables share the work in `OUT/runs`. `NAME.md` has
+our mean and deviation beside the paper's number (a dash is a cell that was not measured), and for
+each claim of the paper whether it holds, ties or does not hold here (a paired t-test over the seeds
+at 95%). A claim is "not established" with fewer than three seeds, and where all seeds give the same
+number: a search that evaluates every query draws nothing at random, so that its number has no
+deviation. Without `-o`, `cenote reproduce NAME` shows the commands and the paper's numbers.
 """
 
 

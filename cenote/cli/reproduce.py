@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +12,7 @@ import tyro
 from ._options import Device
 
 if TYPE_CHECKING:
-    from cenote.reproduce import Item
+    from cenote.reproduce import Item, TableResult
 
 Name = Annotated[
     str, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="(default: all)")
@@ -37,10 +38,11 @@ def run(
     """List the tables and figures of the five papers; show one, or make it on your images.
 
     Without -o it prints what the table shows, its commands and the paper's numbers. With -o it runs
-    the commands of all cells and writes table.md and table.json: our numbers beside the paper's,
-    and for each claim whether it holds, ties or does not hold (a paired t-test over the seeds), or
-    is not measured: fewer than two seeds, or a command that gives the same number for all. The same
-    command again resumes, and may run in several processes at once: they share FOLDER/runs.
+    the commands of all cells and writes NAME.md and NAME.json: our numbers beside the paper's, and
+    for each claim whether it holds, ties or does not hold (a paired t-test over the seeds), or is
+    not established: fewer than three seeds, or a command that gives the same number for all. The
+    same command again resumes, and may run in several processes at once: they share FOLDER/runs,
+    and so may several tables.
 
     Args:
         name: a table or a figure, such as simpool/table-10.
@@ -53,7 +55,8 @@ def run(
         yes: start at the scale of the paper, without which its cost is printed only.
     """
     from cenote.device import use_device
-    from cenote.reproduce import find_item, list_jobs, make_cells, run_cells, write_table
+    from cenote.reproduce import TableResult, find_item, list_jobs, make_cells, measure, run_cells
+    from cenote.reproduce.cost import count_training_images, describe, estimate
 
     if not name:
         print(_listing())
@@ -76,18 +79,34 @@ def run(
         first = cells[0]
         raise ValueError(f"--only '{only}' matches no cell: one is '{first.row} | {first.column}'")
     use_device(device)
-    if scale == "paper":
-        from cenote.reproduce.cost import describe, estimate, measure_speed
-
-        missing = [job for job in list_jobs(selected) if not job.done]
-        print(describe(estimate(missing, len(item.rows)), measure_speed()))
-        if not yes:
-            print("Add --yes to start.")
-            return
+    result = TableResult(item, scale, inputs)
+    _refuse_another(result, out)
+    images = {text: count_training_images(text) for key, text in inputs.items() if key != "words"}
+    missing = [job for job in list_jobs(selected) if not job.done]
+    if missing:
+        print(describe(estimate(missing, images)))
+    if missing and scale == "paper" and not yes:
+        print("Add --yes to start.")
+        return
     for _ in run_cells(selected):
-        write_table(item, scale, cells, out)
-    print(write_table(item, scale, cells, out))
-    print(f"\n{out}: table.md, table.json")
+        replace(result, scores=measure(cells)).write(out)
+    result = replace(result, scores=measure(cells))
+    result.write(out)
+    print(f"\n{result.text()}\n\n{out}: {result.file_name}.md, {result.file_name}.json")
+
+
+def _refuse_another(result: TableResult, out: Path) -> None:
+    """Raise a ValueError if the folder has this table of other data or at another scale."""
+    from cenote.reproduce import read_result
+
+    path = out / f"{result.file_name}.json"
+    if not path.exists():
+        return
+    earlier = read_result(path)
+    other = {key for key, text in earlier.inputs.items() if result.inputs.get(key, text) != text}
+    if other or earlier.scale != result.scale:
+        made_of = " ".join(earlier.inputs.values())
+        raise ValueError(f"{path} is of {made_of} at scale {earlier.scale}: choose another -o")
 
 
 def _named_input(item: Item, text: str) -> tuple[str, str]:
@@ -118,6 +137,7 @@ def _describe(item: Item, scale: str) -> str:
     """Return what an item shows, its commands and the paper's table."""
     from cenote.report.table import align_columns
     from cenote.reproduce import list_jobs, load_paper, make_cells
+    from cenote.reproduce.cost import describe, estimate
     from cenote.reproduce.result import table_rows
 
     lines = [f"{load_paper(item.paper).title}, {item.title}: {item.shows}"]
@@ -133,5 +153,7 @@ def _describe(item: Item, scale: str) -> str:
         lines += ["", f"commands of a seed at the scale {scale}:"]
         lines += [f"  {job.line}" for job in jobs[:SHOWN]]
         lines += [f"  and {len(jobs) - SHOWN} more"] * (len(jobs) > SHOWN)
+        if scale == "paper":
+            lines += ["", f"a seed on the paper's images: {describe(estimate(jobs, {}))}"]
         lines += ["", f"all of them: {item.command()}"]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """Every table and figure of the five papers as a command: declarations, cells, results, verdicts."""
 
 from .papers import PAPERS, Claim, Column, Item, Paper, find_item, load_paper, papers_page
-from .result import Verdict, judge, measure, write_table
+from .result import TableResult, Verdict, judge, measure, read_result
 from .run import Cell, Job, list_jobs, make_cells, run_cells
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Item",
     "Job",
     "Paper",
+    "TableResult",
     "Verdict",
     "find_item",
     "judge",
@@ -20,6 +21,6 @@ __all__ = [
     "make_cells",
     "measure",
     "papers_page",
+    "read_result",
     "run_cells",
-    "write_table",
 ]

@@ -3,45 +3,59 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .run import Job
 
 BATCH, STEPS = 8, 3
 TRAINING = 3  # multiply-adds of a training step, in forward passes
+COMMANDS = ("fit", "metric", "dino", "moco")
 
 
 @dataclass(frozen=True)
 class Cost:
-    trainings: int
-    images: float  # epochs x images, over all trainings
-    multiply_adds: float
-    others: int  # commands without an estimate
+    trainings: int = 0
+    images: float = 0.0  # epochs x images, over all trainings
+    multiply_adds: float | None = 0.0  # None: a training has not the network of a recipe
+    others: int = 0  # commands without an estimate
 
 
-def estimate(jobs: Iterable[Job], rows: int) -> Cost:
-    """Add up the costs that the recipes declare; a tournament trains all `rows`.
+def estimate(jobs: Iterable[Job], images: Mapping[str, int]) -> Cost:
+    """Add up the trainings; `images` has the training images of data sets.
 
-    Multiply-adds are those of a recipe's network, whatever pool or stride a cell has.
+    Others have the images of the recipe. Multiply-adds are those of a recipe's network, whatever
+    pool or stride a cell has.
     """
     from ..train.recipes import load_recipe
 
-    trainings, images, multiply_adds, others = 0, 0.0, 0.0, 0
+    trainings, passes, others = 0, 0.0, 0
+    multiply_adds: float | None = 0.0
     for job in jobs:
-        options = dict(zip(job.words, job.words[1:], strict=False))
-        if "--recipe" not in options:
+        if job.words[0] not in COMMANDS:
             others += 1
             continue
-        recipe = load_recipe(options["--recipe"]).on(job.words[1].partition(":")[0])
-        count = 1
-        if job.words[0] == "tournament":
-            count = rows
-        epochs = float(options.get("--epochs", recipe.config.train.epochs))
-        passed = count * epochs * recipe.cost["images"]
-        trainings, images = trainings + count, images + passed
-        multiply_adds += passed * recipe.multiply_adds
-    return Cost(trainings, images, multiply_adds, others)
+        options = dict(zip(job.words, job.words[1:], strict=False))
+        data, epochs, count, per_image = job.words[1], 0, 0, None
+        if "--recipe" in options:
+            recipe = load_recipe(options["--recipe"]).on(data.partition(":")[0])
+            epochs, count = recipe.config.train.epochs, recipe.cost["images"]
+            if "--backbone" not in options:
+                per_image = recipe.multiply_adds
+        passed = float(options.get("--epochs", epochs)) * images.get(data, count)
+        trainings, passes = trainings + 1, passes + passed
+        if multiply_adds is not None:
+            multiply_adds = None if per_image is None else multiply_adds + passed * per_image
+    return Cost(trainings, passes, multiply_adds, others)
+
+
+def count_training_images(data: str) -> int:
+    """Return the images of the training split, or all; raise an error if DATA is not a data set."""
+    from ..data import open_dataset
+    from ..data.splits import TRAIN
+
+    dataset = open_dataset(data)
+    return sum(dataset.splits.get(name, 0) for name in TRAIN) or len(dataset)
 
 
 def measure_speed() -> float:
@@ -64,14 +78,15 @@ def measure_speed() -> float:
     return STEPS * BATCH * TRAINING * 1.81e9 / seconds
 
 
-def describe(cost: Cost, speed: float) -> str:
-    """Return the cost in one or two sentences."""
-    hours = cost.multiply_adds / speed / 3600
-    text = (
-        f"{cost.trainings} trainings of {cost.images / 1e6:,.3g} million images in all: "
-        f"about {hours:,.0f} hours at the {speed / 1e9:,.0f} billion multiply-adds per second "
-        "measured on this device."
-    )
+def describe(cost: Cost) -> str:
+    """Return the cost in one to three sentences."""
+    text = f"{cost.trainings:,} trainings of {cost.images / 1e6:,.3g} million images in all"
+    if cost.multiply_adds:
+        speed = measure_speed()
+        text += (
+            f": about {cost.multiply_adds / speed / 3600:,.0f} hours at the {speed / 1e9:,.0f} "
+            "billion multiply-adds per second measured on this device"
+        )
     if cost.others:
-        text += f" {cost.others} other commands are not estimated."
-    return text
+        text += f"; {cost.others:,} other commands are not estimated"
+    return f"{text}."

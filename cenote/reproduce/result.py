@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 
 from ..data.files import write_text
 from ..report.table import align_columns, markdown_table
-from .papers import Claim, Item
+from .papers import Claim, Item, find_item
 from .run import Cell
 
 Scores = dict[tuple[str, str], dict[int, float]]  # by row and column: by seed
+SEEDS = 3  # that a claim needs
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Verdict:
     """`difference` is the mean over the seeds of higher - lower, `paper` that of the paper."""
 
     says: str
-    verdict: str = "not measured"  # or holds, ties, does not hold
+    verdict: str = "not measured"  # or holds, ties, does not hold, not established
     difference: float | None = None
     deviation: float | None = None
     seeds: int = 0
@@ -33,8 +34,11 @@ class Verdict:
         details = []
         if self.deviation is not None:
             details.append(f"{self.difference:+.1f} ± {self.deviation:.1f}, {self.seeds} seeds")
-        elif self.difference is not None:
+        elif self.seeds >= SEEDS:
             details.append(f"{self.difference:+.1f}, the same for all {self.seeds} seeds")
+        elif self.difference is not None:
+            seeds = f"{self.seeds} seed" + "s" * (self.seeds > 1)
+            details.append(f"{self.difference:+.1f}, {seeds} of the {SEEDS} that a claim needs")
         if self.paper is not None:
             details.append(f"paper {self.paper:+.1f}")
         return f"{self.says}: {self.verdict}" + f" ({'; '.join(details)})" * bool(details)
@@ -53,8 +57,8 @@ def measure(cells: Sequence[Cell]) -> Scores:
 def judge(item: Item, claim: Claim, scores: Scores) -> Verdict:
     """Compare both sides of a claim by a paired t-test over the seeds, at 95%.
 
-    A claim is not measured until all its cells have numbers of at least two seeds, nor if the seed
-    changes none of them: copies of one number have no deviation to compare with.
+    A claim is not measured until all its cells have a number of a common seed, and not established
+    by fewer than three seeds or by copies of one number, which have no deviation to compare with.
     """
     from scipy.stats import t  # takes half a second
 
@@ -65,15 +69,17 @@ def judge(item: Item, claim: Claim, scores: Scores) -> Verdict:
         ours, theirs = ([v for v in side if v is not None] for side in values)
         paper = fmean(ours) - fmean(theirs)
     seeds = set.intersection(*(set(scores.get(key, ())) for key in higher + lower))
-    if len(seeds) < 2:
-        return Verdict(claim.says, seeds=len(seeds), paper=paper)
+    if not seeds:
+        return Verdict(claim.says, paper=paper)
     differences = [
         fmean(scores[key][seed] for key in higher) - fmean(scores[key][seed] for key in lower)
         for seed in sorted(seeds)
     ]
-    mean, deviation = fmean(differences), stdev(differences)
-    if all(len({scores[key][seed] for seed in seeds}) == 1 for key in higher + lower):
-        return Verdict(claim.says, difference=mean, seeds=len(seeds), paper=paper)
+    mean = fmean(differences)
+    copies = all(len({scores[key][seed] for seed in seeds}) == 1 for key in higher + lower)
+    if copies or len(seeds) < SEEDS:
+        return Verdict(claim.says, "not established", mean, seeds=len(seeds), paper=paper)
+    deviation = stdev(differences)
     margin = float(t.ppf(0.975, len(seeds) - 1)) * deviation / math.sqrt(len(seeds))
     verdict = "ties"
     if mean > margin:
@@ -115,26 +121,69 @@ def format_scores(values: Sequence[float]) -> str:
     return f"{fmean(values):.1f}{deviation}"
 
 
-def write_table(item: Item, scale: str, cells: Sequence[Cell], out: Path) -> str:
-    """Write table.md and table.json; return the table as text."""
-    scores = measure(cells)
-    verdicts = [judge(item, claim, scores) for claim in item.claims]
-    header, *rows = table_rows(item, scores)
-    seeds = 1 + max((cell.seed for cell in cells), default=-1)
-    title = f"{item.names[0]}: {item.shows}; scale {scale}, {seeds} seeds"
-    claims = "\n".join(f"- {verdict.text}" for verdict in verdicts)
-    page = f"# {title}\n\n{markdown_table(header, rows)}\n\n{claims}\n"
-    write_text(out / "table.md", page)
-    numbers = [
-        {
-            "row": row,
-            "column": column,
-            "scores": list(scores.get((row, column), {}).values()),
-            "paper": item.value(row, column),
+@dataclass(frozen=True)
+class TableResult:
+    """A table with its numbers: NAME.md and NAME.json of a folder."""
+
+    item: Item
+    scale: str
+    inputs: dict[str, str]
+    scores: Scores = field(default_factory=dict)
+
+    @property
+    def file_name(self) -> str:
+        return self.item.names[0].replace("/", "-")
+
+    @property
+    def title(self) -> str:
+        seeds = {seed for numbers in self.scores.values() for seed in numbers}
+        count = f"{len(seeds)} seed" + "s" * (len(seeds) != 1)
+        return f"{self.item.names[0]}: {self.item.shows}; scale {self.scale}, {count}"
+
+    def claims(self) -> str:
+        """Return a Markdown list of the verdicts."""
+        verdicts = [judge(self.item, claim, self.scores) for claim in self.item.claims]
+        return "\n".join(f"- {verdict.text}" for verdict in verdicts)
+
+    def markdown(self) -> str:
+        """Return the table and the verdicts; a dash is a cell that was not measured."""
+        header, *rows = table_rows(self.item, self.scores)
+        return f"{markdown_table(header, rows)}\n\n{self.claims()}\n"
+
+    def text(self) -> str:
+        """Return the table and the verdicts for a terminal."""
+        table = align_columns(table_rows(self.item, self.scores))
+        return f"{self.title}\n\n{table}\n\n{self.claims()}".rstrip()
+
+    def write(self, out: Path) -> None:
+        """Write NAME.md and NAME.json."""
+        write_text(out / f"{self.file_name}.md", f"# {self.title}\n\n{self.markdown()}")
+        cells = [
+            {
+                "row": row,
+                "column": column,
+                "scores": self.scores.get((row, column), {}),
+                "paper": self.item.value(row, column),
+            }
+            for row, column in self.item.cells
+        ]
+        verdicts = [asdict(judge(self.item, claim, self.scores)) for claim in self.item.claims]
+        content = {
+            "item": self.item.names[0],
+            "scale": self.scale,
+            "inputs": self.inputs,
+            "metric": self.item.metric,
+            "cells": cells,
+            "claims": verdicts,
         }
-        for row, column in item.cells
-    ]
-    content = {"item": item.names[0], "scale": scale, "metric": item.metric, "cells": numbers}
-    claimed = [asdict(verdict) for verdict in verdicts]
-    write_text(out / "table.json", json.dumps(content | {"claims": claimed}, indent=1))
-    return f"{title}\n\n{align_columns([header, *rows])}\n\n{claims}".rstrip()
+        write_text(out / f"{self.file_name}.json", json.dumps(content, indent=1))
+
+
+def read_result(path: Path) -> TableResult:
+    """Read NAME.json."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    scores: Scores = {
+        (cell["row"], cell["column"]): {int(seed): x for seed, x in cell["scores"].items()}
+        for cell in content["cells"]
+    }
+    return TableResult(find_item(content["item"]), content["scale"], content["inputs"], scores)

@@ -15,6 +15,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -163,9 +164,14 @@ def run_in_process(job: Job) -> int:
 
 
 def run_cells(cells: Sequence[Cell], run: Callable[[Job], int] = run_in_process) -> Iterator[Job]:
-    """Run the missing commands; yield each that has ended. A failure is reported and skipped."""
+    """Run the missing commands; yield each that has ended. A failure is reported and skipped.
+
+    If the first two of a new table fail with the same message, the others are not tried.
+    """
     jobs = list_jobs(cells)
-    skipped = set[Path]()
+    missing = sum(not job.done for job in jobs)
+    skipped, errors = set[Path](), list[str]()
+    started, ended = time.monotonic(), 0
     for number, job in enumerate(jobs, 1):
         needs = {other.folder for other in jobs if str(other.folder) in job.words}
         if job.done or needs & skipped:
@@ -178,15 +184,23 @@ def run_cells(cells: Sequence[Cell], run: Callable[[Job], int] = run_in_process)
         try:
             if job.done:
                 continue
-            logger.info("%d of %d: %s", number, len(jobs), job.line)
+            remaining = ""
+            if ended:
+                minutes = (time.monotonic() - started) / ended * (missing - ended) / 60
+                remaining = f", about {minutes:.0f} min left"
+            logger.info("%d of %d%s: %s", number, len(jobs), remaining, job.line)
             if code := run(job):
-                logger.error("exit code %d: %s", code, _last_line(job.log))
+                errors.append(_last_line(job.log))
+                logger.error("exit code %d: %s", code, errors[-1])
                 skipped.add(job.folder)
+                if missing == len(jobs) and ended == 1 and errors == errors[:1] * 2:
+                    raise ValueError(f"the first two commands failed alike: {errors[0]}")
             elif job.done:
                 (job.folder / CHECKPOINT).unlink(missing_ok=True)
             else:
-                missing = ", ".join(job.missing())
-                logger.error("no %s in %s: see %s", missing, job.folder / RESULTS, job.log)
+                scores = ", ".join(job.missing())
+                logger.error("no %s in %s: see %s", scores, job.folder / RESULTS, job.log)
+            ended += 1
         finally:
             lock.release()
         yield job

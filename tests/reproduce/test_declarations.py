@@ -1,12 +1,16 @@
 """The declared tables are complete and consistent, and their command lines are accepted."""
 
+import shlex
+
 import pytest
 
+from cenote.backbones import create_backbone
 from cenote.options import suggest
 from cenote.reproduce import PAPERS, find_item, load_paper, make_cells
 from cenote.reproduce.papers import PLACEHOLDER, Item, list_items
-from cenote.train.configure import configure
+from cenote.train.configure import configure, parse_pairs
 from cenote.train.recipes import load_recipe
+from cenote.train.tournament.candidates import ablation_candidates
 from tests.docs.running import parse_ours
 
 MADE = [pytest.param(item, id=item.names[0]) for item in list_items() if item.commands]
@@ -58,6 +62,23 @@ def test_the_commands_of_a_table_are_accepted(item: Item, scale: str, tmp_path) 
     }
     for folder, words in lines.items():
         parse_ours([*words, "-o", str(folder)])
+
+
+def test_the_rows_of_simpools_ablation_are_those_of_a_tournament() -> None:
+    item = find_item("simpool/table-10")
+    rows = {
+        candidate.name: candidate for candidate in ablation_candidates(create_backbone("lite0"))
+    }
+    assert list(rows) == list(item.rows)
+    for name, arguments in item.rows.items():
+        words = shlex.split(arguments)
+        options = parse_pairs(word for word in words if "=" in word)
+        candidate = rows[name]
+        assert words[1] == candidate.pool and item.value(name, "accuracy") == candidate.paper
+        assert ("concat" in words) == (candidate.combine == "concat")
+        if candidate.pool == "simpool":
+            options.setdefault("gamma", 2.0)  # as models do for convolutional networks
+        assert options == candidate.options
 
 
 def test_a_typo_is_answered_with_a_name() -> None:

@@ -15,14 +15,16 @@ from cenote.reproduce import (
     Claim,
     Item,
     Job,
+    TableResult,
     find_item,
     judge,
     list_jobs,
     make_cells,
+    measure,
+    read_result,
     run_cells,
-    write_table,
 )
-from cenote.reproduce.cost import estimate
+from cenote.reproduce.cost import Cost, count_training_images, describe, estimate
 from cenote.reproduce.result import Scores
 from cenote.reproduce.run import run_in_process
 from cenote.train.recipes import load_recipe
@@ -76,18 +78,30 @@ def test_a_cell_has_the_last_of_each_option_and_the_folders_of_earlier_commands(
 
 
 def test_equal_commands_run_once_and_finished_ones_never_again(tmp_path) -> None:
-    cells = make_cells(ITEM, "tiny", {"data": "d", "other": "d"}, 2, tmp_path)
-    assert len(list(run_cells(cells, pretend))) == 8  # two commands, two rows, two seeds
+    inputs = {"data": "d", "other": "d"}
+    cells = make_cells(ITEM, "tiny", inputs, 3, tmp_path)
+    assert len(list(run_cells(cells, pretend))) == 12  # two commands, two rows, three seeds
     assert not list(run_cells(cells, pretend))
-    text = write_table(ITEM, "tiny", cells, tmp_path)
-    assert (
-        "10.5 ± 0.7" in text
-        and "SimPool is better: holds (+10.0 ± 0.0, 2 seeds; paper +2.0)" in text
-    )
-    content = json.loads((tmp_path / "table.json").read_text())
-    assert content["cells"][0]["scores"] == [0.0, 1.0]
-    assert content["cells"][2]["scores"] == [0.0, 1.0]  # by name, from a list
+    result = TableResult(ITEM, "tiny", inputs, measure(cells))
+    text = result.text()
+    assert "11.0 ± 1.0" in text
+    assert "SimPool is better: holds (+10.0 ± 0.0, 3 seeds; paper +2.0)" in text
+    result.write(tmp_path)
+    content = json.loads((tmp_path / "toy-table-1.json").read_text())
+    assert content["cells"][0]["scores"] == {"0": 0.0, "1": 1.0, "2": 2.0}
+    assert content["cells"][2]["scores"] == {"0": 0.0, "1": 1.0, "2": 2.0}  # from a list
     assert content["claims"][0]["verdict"] == "holds"
+
+
+def test_a_written_table_is_read_again(tmp_path) -> None:
+    item = find_item("gsp/figure-6")
+    scores: Scores = {("μ = 0.3", "contrastive"): {0: 5.0, 2: 6.0}}
+    TableResult(item, "small", {"data": "d"}, scores).write(tmp_path)
+    again = read_result(tmp_path / "gsp-figure-6.json")
+    assert (again.item, again.scale, again.inputs) == (item, "small", {"data": "d"})
+    assert again.scores["μ = 0.3", "contrastive"] == {0: 5.0, 2: 6.0}
+    assert "| μ = 0.3 | 5.5 ± 0.7 |" in again.markdown() and "| μ = 1 | - |" in again.markdown()
+    assert (tmp_path / "gsp-figure-6.md").read_text().endswith(again.markdown())
 
 
 def test_what_fails_or_runs_elsewhere_is_skipped_with_what_needs_it(tmp_path, caplog) -> None:
@@ -106,6 +120,23 @@ def test_what_fails_or_runs_elsewhere_is_skipped_with_what_needs_it(tmp_path, ca
     assert len(list(run_cells(cells, pretend))) == 4
 
 
+def test_two_equal_failures_at_the_beginning_end_the_table(tmp_path) -> None:
+    cells = make_cells(ITEM, "tiny", {"data": "d"}, 3, tmp_path)
+    tried: list[Job] = []
+
+    def fail(job: Job) -> int:
+        tried.append(job)
+        job.log.write_text("d has no boxes\n")
+        return 1
+
+    with pytest.raises(ValueError, match="failed alike: d has no boxes"):
+        list(run_cells(cells, fail))
+    assert len(tried) == 2
+    pretend(cells[0].jobs["run"])  # now something is done: the others may still succeed
+    list(run_cells(cells, fail))
+    assert len(tried) > 4
+
+
 def test_a_checkpoint_is_deleted_only_when_the_command_is_done(tmp_path) -> None:
     cells = make_cells(ITEM, "tiny", {"data": "d"}, 1, tmp_path)
     checkpoint = cells[0].jobs["run"].folder / "checkpoint.pt"
@@ -113,7 +144,7 @@ def test_a_checkpoint_is_deleted_only_when_the_command_is_done(tmp_path) -> None
     def fail(job: Job) -> int:
         job.folder.mkdir(parents=True, exist_ok=True)
         (job.folder / "checkpoint.pt").touch()
-        job.log.touch()
+        job.log.write_text(job.folder.name)
         return 1
 
     list(run_cells(cells, fail))
@@ -175,21 +206,28 @@ def test_a_verdict_is_a_paired_t_test(shift: float) -> None:
     assert verdict.difference == pytest.approx(np.mean(np.subtract(*pairs)))
 
 
-def test_one_seed_is_not_a_measurement() -> None:
+def test_a_claim_needs_three_seeds() -> None:
     scores: Scores = {("GAP", "test"): {0: 1.0, 1: 2.0}, ("SimPool", "test"): {0: 2.0}}
-    assert judge(ITEM, ITEM.claims[0], scores).verdict == "not measured"
+    assert judge(ITEM, ITEM.claims[0], scores).text == (
+        "SimPool is better: not established (+1.0, 1 seed of the 3 that a claim needs; paper +2.0)"
+    )
+    scores["SimPool", "test"] |= {1: 9.0}
+    assert judge(ITEM, ITEM.claims[0], scores).verdict == "not established"
     everything = Claim(says="all", higher="*", lower="GAP")
     assert judge(ITEM, everything, scores).verdict == "not measured"
 
 
 def test_copies_of_one_number_are_not_a_measurement() -> None:
-    scores: Scores = {("GAP", "test"): {0: 1.0, 1: 1.0}, ("SimPool", "test"): {0: 2.0, 1: 2.0}}
+    scores: Scores = {
+        ("GAP", "test"): dict.fromkeys(range(3), 1.0),
+        ("SimPool", "test"): dict.fromkeys(range(3), 2.0),
+    }
     verdict = judge(ITEM, ITEM.claims[0], scores)
     assert verdict.text == (
-        "SimPool is better: not measured (+1.0, the same for all 2 seeds; paper +2.0)"
+        "SimPool is better: not established (+1.0, the same for all 3 seeds; paper +2.0)"
     )
     scores["SimPool", "test"][1] = 2.5
-    assert judge(ITEM, ITEM.claims[0], scores).verdict != "not measured"
+    assert judge(ITEM, ITEM.claims[0], scores).verdict == "holds"
 
 
 def test_the_seed_is_in_the_command_only_where_it_changes_something(tmp_path) -> None:
@@ -205,20 +243,30 @@ def test_the_list_and_a_description(capsys) -> None:
     assert main(["reproduce", "simpool/table-10"]) == 0
     out = capsys.readouterr().out
     assert (
-        "57.1" in out and "cenote tournament DATA" in out and "claim: SimPool is above GAP" in out
+        "57.1" in out and "cenote fit DATA --freeze" in out and "claim: SimPool is above GAP" in out
     )
 
 
-def test_the_scale_of_the_paper_states_its_cost_before_it_starts(
-    tmp_path, capsys, monkeypatch
-) -> None:
+def test_the_cost_at_the_scale_of_the_paper(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("cenote.reproduce.cost.measure_speed", lambda: 1e12)
-    arguments = ["--data", "imagenet-20pc:FOLDER", "--scale", "paper", "--seeds", "1"]
-    assert main(["reproduce", "simpool/table-10", *arguments, "-o", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
+    assert main(["reproduce", "simpool/table-10", "--scale", "paper"]) == 0
     # 31 rows x 100 epochs x 260,000 images x 3 views, at 3 x 1.81e9 multiply-adds
-    assert "31 trainings of 806 million images" in out and "about 3,647 hours" in out
+    expected = "images: 31 trainings of 806 million images in all: about 3,647 hours at "
+    assert expected in capsys.readouterr().out
+    # Of the given images, of which there are fewer, it is lower; nothing starts.
+    arguments = ["--data", "world/tiny", "--scale", "paper", "--seeds", "1", "-o", str(tmp_path)]
+    assert main(["reproduce", "simpool/table-10", *arguments]) == 0
+    out = capsys.readouterr().out
+    images = 31 * 100 * count_training_images("world/tiny") / 1e6
+    assert f"31 trainings of {images:.3g} million images in all: about " in out
     assert "--yes" in out and not list(tmp_path.iterdir())
+
+
+def test_the_cost_of_a_small_scale_has_the_given_images(tmp_path) -> None:
+    item, inputs = find_item("beyond-gap/table-1"), {"data": "d"}
+    jobs = list_jobs(make_cells(item, "small", inputs, 3, tmp_path))
+    assert estimate(jobs, {"d": 100}) == Cost(90, 90 * 10 * 100, None)
+    assert describe(estimate(jobs, {"d": 100})) == "90 trainings of 0.09 million images in all."
 
 
 def test_the_cost_of_dino_has_small_views_and_the_teacher() -> None:
@@ -226,12 +274,12 @@ def test_the_cost_of_dino_has_small_views_and_the_teacher() -> None:
     student = 3 * (2 * 4.57 + 6 * 0.79)
     assert recipe.multiply_adds == pytest.approx((student + 2 * 4.57) * 1e9)
     job = Job(("dino", "imagenet:D", "--recipe", recipe.name, "--epochs", "2"), Path("run"))
-    assert estimate([job], 1).multiply_adds == pytest.approx(2 * 1281167 * recipe.multiply_adds)
+    assert estimate([job], {}).multiply_adds == pytest.approx(2 * 1281167 * recipe.multiply_adds)
 
 
 def test_the_cost_is_that_of_the_selected_cells(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("cenote.reproduce.cost.measure_speed", lambda: 1e12)
-    arguments = ["--data", "imagenet:FOLDER", "--scale", "paper", "--seeds", "2"]
+    arguments = ["--data", "world/tiny", "--scale", "paper", "--seeds", "2"]
     arguments += ["--only", "CLS | ViT-*", "-o", str(tmp_path)]
     assert main(["reproduce", "simpool/table-2", *arguments]) == 0
     assert capsys.readouterr().out.startswith("4 trainings of ")
@@ -244,6 +292,7 @@ def test_the_cost_is_that_of_the_selected_cells(tmp_path, capsys, monkeypatch) -
         (["d", "--only", "CLS | ResNet*"], "--only 'CLS | ResNet*' matches no cell"),
         (["dta=d"], "no input 'dta'; did you mean 'data'?"),
         (["d", "--device", "gpu"], "device 'gpu:0' does not exist"),
+        (["no/such/folder"], "no/such/folder does not exist"),
     ],
 )
 def test_a_mistake_is_answered_with_one_sentence(
@@ -263,6 +312,16 @@ def test_a_missing_input_is_named(tmp_path, capsys) -> None:
     assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
 
 
+def test_a_folder_has_a_table_of_one_data_set_and_scale(tmp_path, capsys) -> None:
+    item = find_item("simpool/table-2")
+    TableResult(item, "tiny", {"data": "world/tiny"}).write(tmp_path)
+    for arguments in (["world/tiny"], ["world/small", "--scale", "tiny"]):
+        assert (
+            main(["reproduce", "simpool/table-2", "-o", str(tmp_path), "--data", *arguments]) == 2
+        )
+        assert "of world/tiny at scale tiny: choose another -o" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
@@ -271,5 +330,5 @@ def test_a_missing_input_is_named(tmp_path, capsys) -> None:
 def test_a_cell_really_runs(name: str, cells: str, tmp_path, capsys) -> None:
     arguments = ["--data", "world/tiny", "--scale", "tiny", "--seeds", "1", "--only", cells]
     assert main(["reproduce", name, *arguments, "-o", str(tmp_path)]) == 0
-    content = json.loads((tmp_path / "table.json").read_text())
+    content = json.loads((tmp_path / f"{name.replace('/', '-')}.json").read_text())
     assert any(cell["scores"] for cell in content["cells"])
