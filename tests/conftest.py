@@ -17,6 +17,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers share the cores
 # Set before pymilvus is imported: an open connection of one test would write to the stderr of another.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+# No command leaves a process behind; the tests of the resident process switch it on.
+os.environ["CENOTE_RESIDENT"] = "0"
 
 import pytest
 import torch

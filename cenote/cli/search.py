@@ -16,6 +16,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 from ..search.inputs import check_index_folder, is_milvus, parse_date, parse_size
 from ._arguments import pluralize, print_message
 from ._options import Device
+from ._resident import open_searcher, run_in_resident_process
 
 if TYPE_CHECKING:
     from cenote.search.query import RankedImage, SearchAnswer, SearchRequest
@@ -93,10 +94,13 @@ def run(
         raise ValueError("--weight needs an image and a text: give both")
     bounds = _bounds(since, until, min_size, max_size)
     _check_files(index, image)
+    # Milvus Lite allows one process at a time.
+    if not is_milvus(index) and (code := run_in_resident_process()) is not None:
+        raise SystemExit(code)
 
     from cenote.device import use_device
     from cenote.search.load import check_filter
-    from cenote.search.query import Searcher, SearchRequest, choose_method
+    from cenote.search.query import SearchRequest, choose_method
     from cenote.search.store import Filter
 
     use_device(device)
@@ -113,7 +117,7 @@ def run(
         filter=Filter(class_, domain, _prefixes(folder), *bounds),
         options=spec.options,
     )
-    searcher = Searcher.open(index, words, exact)
+    searcher = open_searcher(index, words, exact)
     check_filter(request.filter, searcher.store)
     answer = searcher.ask(request)
     _print_warnings(answer, index)
