@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..backbones import Features
 from ..data import Dataset
+from ..data.loading import load
 from ..metrics import zero_shot_prediction
 from ..models import PooledModel
 from ..pooling.gsp import GSP
+from ..predict.distributed import device_of
 from ..predict.embedding import Loading, predict_dataset
-from .protocol import Evaluation, Figure, Protocol, Report, count_images, left_out
+from ..report.prototypes import draw_histograms, prototype_sheet
+from .protocol import Evaluation, Figure, Picture, Protocol, Report, count_images, left_out
+
+CLASSES, EACH = 4, 3  # classes on the page of prototypes, and images of each
 
 
 @dataclass
@@ -24,6 +33,9 @@ class ZeroShotReport(Report):
     classes: int
     images: int
     unreadable: list[str]
+    histograms: Tensor  # (images, m)
+    labels: Tensor  # (images,)
+    not_in_json: ClassVar = ("histograms", "labels")
 
     def table(self, split: str) -> str:
         lines = left_out(self.unreadable)
@@ -44,12 +56,34 @@ class ZeroShotReport(Report):
 
 
 class ZeroShot(Protocol[ZeroShotReport], name="zero-shot"):
+    """The pictures show the prototypes of each class, and their positions in images [GSP Fig. 4]."""
+
     one_class = True
+    images: Dataset
 
     def run(self, evaluation: Evaluation) -> ZeroShotReport:
-        test = evaluation.test.select(evaluation.test.labels >= 0)
-        with evaluation.loading("zero-shot", len(test)) as loading:
-            return predict_classes(evaluation.model, test, loading)
+        self.images = evaluation.test.select(evaluation.test.labels >= 0)
+        with evaluation.loading("zero-shot", len(self.images)) as loading:
+            return predict_classes(evaluation.model, self.images, loading)
+
+    def pictures(self, evaluation: Evaluation, report: ZeroShotReport) -> Iterable[Picture]:
+        images = self.images
+        yield (
+            "histograms.png",
+            lambda: draw_histograms(report.histograms, report.labels, images.classes),
+        )
+        yield (
+            "prototypes.png",
+            lambda: prototype_sheet(images, transports(evaluation.model, images)),
+        )
+
+
+def pooled_tokens(model: PooledModel, features: Features) -> Tensor:
+    """Return the input of the pool (B, N, D)."""
+    if model.tokens != "all":
+        return features.tokens
+    assert features.cls is not None
+    return torch.cat([features.cls[:, None], features.tokens], 1)
 
 
 def predict_classes(
@@ -61,20 +95,36 @@ def predict_classes(
         raise ValueError(f"zero-shot prediction reads the prototypes of GSP, not of {model.label}")
 
     def vectors_and_histograms(features: Features) -> Tensor:
-        tokens = features.tokens
-        if model.tokens == "all":
-            assert features.cls is not None
-            tokens = torch.cat([features.cls[:, None], tokens], 1)
-        u, z = pool.with_histogram(tokens)
+        u, z = pool.with_histogram(pooled_tokens(model, features))
         return torch.cat([model.refine(u), z], 1)  # (B, D + m)
 
     outputs = predict_dataset(model, vectors_and_histograms, dataset, loading)
     labels = outputs.labels(dataset)
     count = pool.prototypes.shape[0]
-    shares = zero_shot_prediction(outputs.vectors[:, -count:], outputs.vectors[:, :-count], labels)
+    histograms = outputs.vectors[:, -count:]
+    shares = zero_shot_prediction(histograms, outputs.vectors[:, :-count], labels)
     return ZeroShotReport(
         scores={name: 100 * share for name, share in shares.items()},
         classes=len(labels.unique()),
         images=len(labels),
         unreadable=outputs.bad,
+        histograms=histograms,
+        labels=labels,
     )
+
+
+@torch.inference_mode()
+def transports(model: PooledModel, dataset: Dataset) -> dict[int, npt.NDArray[Any]]:
+    """Return what each prototype takes of each cell (H, W, m), of some images of some classes."""
+    assert isinstance(model.pool, GSP)
+    labels = dataset.labels
+    rows = [np.flatnonzero(labels == label)[:EACH] for label in np.unique(labels)[:CLASSES]]
+    positions = np.concatenate(rows)
+    cells = dict[int, npt.NDArray[Any]]()
+    for batch in load(dataset.select(positions), model.backbone.preprocessing.whole(), EACH):
+        features = model.features(batch.images.to(device_of(model)))
+        tokens = pooled_tokens(model, features)
+        pi = model.pool.transport(tokens)[1][:, -features.tokens.shape[1] :]  # (B, N, m)
+        places = positions[batch.indices].tolist()
+        cells.update(zip(places, pi.unflatten(1, features.grid).cpu().numpy(), strict=True))
+    return cells
