@@ -49,6 +49,7 @@ def run(
         str | None, arg(metavar="FILE", help_behavior_hint="(default: the index's)")
     ] = None,
     exact: Flag = False,
+    visual_only: Flag = False,
     sheet: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None,
     json: Flag = False,
     why: Flag = False,
@@ -57,7 +58,9 @@ def run(
     """Find images by image ("more like this"), by text, or by both ("this, but as a sketch").
 
     Scores are cosines to the query, or to the sum that represents it; WeiCom's are from 0 to 1,
-    those of product, basic and normalised-sum have scales of their own. Near-duplicates are hidden
+    those of product, basic and normalised-sum have scales of their own. A text is also searched in
+    classes, folder and file names, captions and keywords: if it occurs there, scores are
+    probabilities that count both. Near-duplicates are hidden
     behind the best of them; a file that does not exist any longer is marked. Exit code 2: wrong
     input, or an index that cannot be used.
 
@@ -70,7 +73,7 @@ def run(
         method: auto (text, image, or freedom for both), weicom, freedom, basic, sum ...;
             freedom:k=5 sets an option.
         top: number of results.
-        cut: leave out results with a lower score.
+        cut: leave out images that look less like the query; those with matching words stay.
         sort: order of the results.
         class_: only images of this class; several: of one of them.
         domain: only images of this domain.
@@ -82,6 +85,7 @@ def run(
         near_duplicates: hide or show images that look the same.
         words: another word list for FreeDom or SEARLE.
         exact: compare with every image, even if an approximate index would be faster.
+        visual_only: ignore names, captions and keywords.
         sheet: draw the results on a contact sheet, .jpg or .png.
         json: print a list of {"path", "score", ...}.
         why: print the words, weights and statistics behind the scores.
@@ -116,6 +120,7 @@ def run(
         near_duplicates=near_duplicates,
         filter=Filter(class_, domain, _prefixes(folder), *bounds),
         options=spec.options,
+        visual_only=visual_only,
     )
     searcher = open_searcher(index, words, exact)
     check_filter(request.filter, searcher.store)
@@ -182,6 +187,8 @@ def result_fields(result: RankedImage) -> dict[str, object]:
     fields = {
         "path": entry.path,
         "score": round(result.score, 6),
+        "visual": round(result.visual, 6),
+        "matches": [match._asdict() for match in result.matches],
         "missing": result.missing,
         "class": entry.label,
         "domain": entry.domain,
@@ -201,6 +208,7 @@ def _table(answer: SearchAnswer, cut: float | None) -> str:
     if not answer.searched:
         return "no image passes the filter"
     lines = []
+    is_fused = "matches" in answer.why
     for place, result in enumerate(answer.results, 1):
         cells = [f"{place:3d}", f"{result.score:6.3f}", result.entry.path]
         if label := "/".join(filter(None, (result.entry.label, result.entry.domain))):
@@ -209,6 +217,8 @@ def _table(answer: SearchAnswer, cut: float | None) -> str:
             cells.append("(missing)")
         if result.duplicates:
             cells.append(f"(+{pluralize(len(result.duplicates), 'near-duplicate')})")
+        if is_fused:
+            cells.append(f"[{_evidence(result)}]")
         lines.append("  ".join(cells))
     count = pluralize(len(answer.results), "image")
     summary = f"{count} of {answer.searched} by {answer.method}"
@@ -218,6 +228,11 @@ def _table(answer: SearchAnswer, cut: float | None) -> str:
     if not answer.exact:
         summary += f", ranked among the {answer.method} query's nearest"
     return "\n".join([*lines, summary])
+
+
+def _evidence(result: RankedImage) -> str:
+    texts = [f"{match.field}: {match.text}" for match in result.matches]
+    return "; ".join([*texts, f"looks like it: {result.visual:.2f}"])
 
 
 def _reasons(why: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ from .schemas import (
     Startup,
     WorkerRequest,
 )
-from .search import ImageSearchRequest, SearchResponse, SearchResult
+from .search import ImageSearchRequest, MatchingText, SearchResponse, SearchResult
 from .sources import Sources, strip_directories
 
 MAX_EXAMPLES = 8
@@ -187,6 +187,8 @@ class ServedIndex:
                 SearchResult(
                     entry=entry_id(result.row),
                     score=round(result.score, 6),
+                    visual=round(result.visual, 6),
+                    matches=[MatchingText(**match._asdict()) for match in result.matches],
                     missing=result.missing,
                     duplicates=len(result.duplicates),
                     name=file_name(result.entry),
