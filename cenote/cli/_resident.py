@@ -184,6 +184,8 @@ def _serve_request(connection: socket.socket, fingerprint: str, worker: Executor
                         return
                     os._exit(0)  # it may run for minutes
             reply = future.result()
+        else:  # the command starts another process, and must not find this one again
+            os.unlink(connection.getsockname())
         connection.sendall(json.dumps(reply).encode() + b"\n")
     if reply.get("code") not in (0, 2):
         os._exit(0)
