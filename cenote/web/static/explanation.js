@@ -2,7 +2,7 @@
 import { counted, el, percent } from "./dom.js";
 import { entryPicture } from "./photos.js";
 
-const KNOWN = ["terms", "words", "proxies", "weight", "text", "image", "sentences", "unknown"];
+const KNOWN = ["terms", "words", "proxies", "weight", "text", "image", "sentences", "unknown", "shares", "examples"];
 
 // Return texts, or lists of texts and elements, for el(..., reason).
 export function explain({ method, why: details = {} }, query) {
@@ -16,6 +16,12 @@ export function explain({ method, why: details = {} }, query) {
   if (!image && plus) reasons.push(`Ranked by the cosine similarity to the vector of the text ${plus}.`);
   if (image && plus) reasons.push(`Similar to the image, modified by the text ${plus}.`);
   if (minus) reasons.push(`Excluded: ${minus}.`);
+  if (details.examples) {
+    const { like, unlike } = details.examples;
+    const towards = like ? `towards ${counted(like, "image")} that you like` : "";
+    const away = unlike ? `away from ${counted(unlike, "image")} that you do not like` : "";
+    reasons.push(`Moved ${[towards, away].filter(Boolean).join(", and ")}; the score is the cosine to the moved query.`);
+  }
   if (details.unknown?.length) reasons.push(`The model was not trained on ${list(details.unknown)}: results for it are a guess.`);
   if (details.words?.length) {
     const named = details.words.map(({ word, weight }) => `${word} (${weight.toFixed(2)})`).join(", ");
