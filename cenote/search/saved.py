@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -88,24 +89,26 @@ class SavedSearches:
         if not name or len(name) > MAX_NAME or not name.isprintable():
             raise ValueError(f"a search needs a name of 1 to {MAX_NAME} characters, got '{name}'")
         stored = self._stored(request)
-        with FileLock(self.path.with_suffix(".lock"), timeout=LOCK_SECONDS):
-            searches = self.read()
+        with self._change() as searches:
             if name not in searches and len(searches) >= MAX_SEARCHES:
                 raise ValueError(f"{self.path.name} has {MAX_SEARCHES} searches: delete one")
-            self._write(searches | {name: stored})
+            searches[name] = stored
 
     def delete(self, name: str) -> None:
         """Delete a search, if it exists."""
-        with FileLock(self.path.with_suffix(".lock"), timeout=LOCK_SECONDS):
-            searches = self.read()
+        with self._change() as searches:
             searches.pop(name, None)
-            self._write(searches)
 
-    def _write(self, searches: Mapping[str, Any]) -> None:
+    @contextmanager
+    def _change(self) -> Iterator[dict[str, dict[str, Any]]]:
+        """Yield the searches, and write them; other processes wait."""
         try:
-            write_text(self.path, json.dumps(searches, indent=2, ensure_ascii=False) + "\n")
+            with FileLock(self.path.with_suffix(".lock"), timeout=LOCK_SECONDS):
+                searches = self.read()
+                yield searches
+                write_text(self.path, json.dumps(searches, indent=2, ensure_ascii=False) + "\n")
         except OSError as error:
-            raise ValueError(f"{self.path} cannot be written: {error.strerror}") from None
+            raise ValueError(f"{self.path} cannot be written: {error}") from None
 
     def _stored(self, request: SearchRequest) -> dict[str, Any]:
         """Return the fields that are not the defaults, as JSON."""

@@ -49,7 +49,10 @@ def words_of(name: str) -> str:
 
 
 def _precisions(model: ImageText, vectors: Tensor, names: Sequence[str | None]) -> dict[str, float]:
-    """Return the precision among the first TOP images for the words of each name, as a text."""
+    """Search for the words of each name; return the precision among the first images.
+
+    At most TOP, and as many as have the name.
+    """
     counts = Counter(name for name in names if name)
     tested = spread(sorted(counts), MAX_TESTED)
     if not tested:
@@ -57,8 +60,8 @@ def _precisions(model: ImageText, vectors: Tensor, names: Sequence[str | None]) 
     texts = encode_texts(model, [words_of(name) for name in tested])
     precisions = dict[str, float]()
     for name, places in zip(tested, top_k(texts @ vectors.T, TOP)[1].tolist(), strict=True):
-        hits = sum(names[place] == name for place in places)
-        precisions[name] = hits / min(TOP, counts[name])
+        first = places[: counts[name]]
+        precisions[name] = sum(names[place] == name for place in first) / len(first)
     return precisions
 
 
@@ -84,10 +87,11 @@ def _example(searcher: Searcher, sample: Sequence[IndexedImage]) -> tuple[int, s
     ]
     best, example = MIN_PRECISION, None
     for row, label, domain in spread(pairs, MAX_TRIES):
-        request = SearchRequest((row,), (words_of(domain),), top=TOP)
+        top = min(TOP, counts[label, domain])
+        request = SearchRequest((row,), (words_of(domain),), top=top)
         entries = [result.entry for result in searcher.ask(request).results]
         hits = sum((entry.label, entry.domain) == (label, domain) for entry in entries)
-        precision = hits / min(TOP, counts[label, domain])
+        precision = hits / top
         if precision > best or (example is None and precision >= best):
             best, example = precision, (row, words_of(domain))
     return example

@@ -79,7 +79,7 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   const moved = link.pathname !== location.pathname;
   go(link.pathname + link.search);
-  if (moved) main.focus();
+  if (moved) main.focus({ preventScroll: true });
 });
 addEventListener("popstate", show);
 
