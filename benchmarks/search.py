@@ -9,6 +9,8 @@ weicom       statistics in closed form and 500 candidates of one search, compare
              for Milvus, faiss and folders whose similarities exceed its memory budget.
 approximate  recall@10 and time compared with exact search of the same index, on clusters; recall at
              least 0.95, 10 times as fast.
+text         `ask` with a text in an index of 100,000 images with folders, names and captions, with and
+             without the stored texts; the words occur in 100, 10,000 and all images.
 memory       memory of exact search beside the matrix, compared with its budget. Linux only.
 reindex      `cenote index` on 10,000 unchanged images; must take seconds.
 shell        `cenote search ix --text dog` with text-space: a process that does all by itself, the
@@ -43,10 +45,12 @@ from cenote.search.approximate import build_approximate
 from cenote.search.composition import ComposedQuery
 from cenote.search.local_store import LocalStore
 from cenote.search.methods import compose
+from cenote.search.query import SearchRequest, ask
 from cenote.search.store import ImageEntry, IndexDescription
 from cenote.search.weicom import weicom_scores
 
-SECTIONS = ("exact", "weicom", "approximate", "memory", "reindex", "shell")
+SECTIONS = ("exact", "weicom", "approximate", "text", "memory", "reindex", "shell")
+TEXT_ROWS = 100_000
 STATUS = Path("/proc/self/status")
 
 
@@ -152,6 +156,55 @@ def approximately(index: LocalStore, queries: Tensor, rounds: int) -> None:
           f"{1e3 * best['faiss']:.2f} ms, exact {1e3 * best['exact']:.1f} ms: {best['exact'] / best['faiss']:.0f}x "
           f"as fast (bar 10); built in {seconds:.0f} s")  # fmt: skip
     index.approximate = None
+
+
+class OneDirection:
+    """A text encoder without cost."""
+
+    name = identity = "none"
+
+    def __init__(self, vector: Tensor) -> None:
+        self.vector, self.dim = vector, len(vector)
+
+    def embed_texts(self, texts: list[str]) -> Tensor:
+        return self.vector.expand(len(texts), -1)
+
+
+def texts(root: Path, queries: Tensor, rounds: int) -> None:
+    rng = np.random.default_rng(0)
+    x = torch.nn.functional.normalize(torch.randn(TEXT_ROWS, queries.shape[1]), dim=1)
+    index = LocalStore.open(root / "texts", IndexDescription("none", "none", x.shape[1]))
+    words = [f"w{number}x" for number in range(20_000)]
+    start = time.perf_counter()
+    with index.writer() as writer:
+        for first in range(0, TEXT_ROWS, 20_000):
+            entries = []
+            for i in range(first, first + 20_000):
+                name, caption = rng.choice(20_000, 2), rng.choice(20_000, 8)
+                path = (
+                    f"/photos/hundred{i % 1000}/ten{i % 10}/{words[name[0]]}_{words[name[1]]}.jpg"
+                )
+                sentence = " ".join(words[word] for word in caption)
+                entries.append(
+                    ImageEntry(
+                        f"{path}{i}", f"{i:032x}", source="/photos", caption=sentence, look=i
+                    )
+                )
+            writer.put(entries, x[first : first + 20_000])
+    seconds = time.perf_counter() - start
+    size = (root / "texts" / "images.sqlite").stat().st_size / 2**20
+    print(f"text: {TEXT_ROWS} images written in {seconds:.0f} s, images.sqlite has {size:.0f} MB")
+    model = OneDirection(queries[0])
+    candidates: dict[str, Callable[[], Any]] = {}
+    for name, text in (("100", "hundred7"), ("10,000", "ten3"), ("all", "photos")):
+        for visual_only in (False, True):
+            request = SearchRequest(texts=(text,), visual_only=visual_only)
+            kind = "visual only" if visual_only else "with texts"
+            candidates[f"{name} images, {kind}"] = lambda request=request: ask(
+                request, index, model
+            )  # type: ignore[misc, arg-type]
+    for name, best in time_in_turn(candidates, rounds).items():
+        print(f"text: {name}: {1e3 * best:.1f} ms")
 
 
 def memory(folder: Path, queries: Tensor, budget: int = 64 << 20) -> None:
@@ -295,6 +348,8 @@ def main() -> None:
             del x
             if "approximate" in args.only:
                 approximately(index, queries, args.rounds)
+            if "text" in args.only:
+                texts(root, queries, args.rounds)
             if "memory" in args.only:
                 memory(root / "ix", queries)
         if "reindex" in args.only:

@@ -71,6 +71,7 @@ def run(
         str | None, arg(metavar="FILE", help_behavior_hint="(default: the index's)")
     ] = None,
     exact: Flag = False,
+    visual_only: Flag = False,
     save: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None,
     saved: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None,
     out: Annotated[
@@ -84,7 +85,9 @@ def run(
     """Find images by image ("more like this"), by text, or by both ("this, but as a sketch").
 
     Scores are cosines to the query, or to the sum that represents it; WeiCom's are from 0 to 1,
-    those of product, basic and normalised-sum have scales of their own. Near-duplicates are hidden
+    those of product, basic and normalised-sum have scales of their own. A text is also searched in
+    classes, folder and file names, captions and keywords: if it occurs there, scores are
+    probabilities that count both. Near-duplicates are hidden
     behind the best of them; a file that does not exist any longer is marked. Exit code 2: wrong
     input, or an index that cannot be used.
 
@@ -99,7 +102,7 @@ def run(
         method: auto (text, image, or freedom for both), weicom, freedom, basic, sum ...;
             freedom:k=5 sets an option.
         top: number of results.
-        cut: leave out results with a lower score.
+        cut: leave out images that look less like the query; those with matching words stay.
         sort: order of the results.
         class_: only images of this class; several: of one of them.
         domain: only images of this domain.
@@ -111,6 +114,7 @@ def run(
         near_duplicates: hide or show images that look the same.
         words: another word list for FreeDom or SEARLE.
         exact: compare with every image, even if an approximate index would be faster.
+        visual_only: ignore names, captions and keywords.
         save: save this search under a name, in the folder of the index.
         saved: run a saved search; the other options change it.
         out: copy the images into a new folder, numbered by rank, or write a table, .csv.
@@ -149,6 +153,7 @@ def run(
         "near_duplicates": near_duplicates,
         "like": like,
         "unlike": unlike,
+        "visual_only": visual_only or None,
     }
     if method is not None or weight is not None:
         spec = choose_method(method or "auto", weight)
@@ -230,6 +235,8 @@ def result_fields(result: RankedImage) -> dict[str, object]:
     fields = {
         "path": entry.path,
         "score": round(result.score, 6),
+        "visual": round(result.visual, 6),
+        "matches": [match._asdict() for match in result.matches],
         "missing": result.missing,
         "class": entry.label,
         "domain": entry.domain,
@@ -249,6 +256,7 @@ def _table(answer: SearchAnswer, cut: float | None) -> str:
     if not answer.searched:
         return "no image passes the filter"
     lines = []
+    is_fused = "matches" in answer.why
     for place, result in enumerate(answer.results, 1):
         cells = [f"{place:3d}", f"{result.score:6.3f}", result.entry.path]
         if label := "/".join(filter(None, (result.entry.label, result.entry.domain))):
@@ -257,6 +265,8 @@ def _table(answer: SearchAnswer, cut: float | None) -> str:
             cells.append("(missing)")
         if result.duplicates:
             cells.append(f"(+{pluralize(len(result.duplicates), 'near-duplicate')})")
+        if is_fused:
+            cells.append(f"[{_evidence(result)}]")
         lines.append("  ".join(cells))
     count = pluralize(len(answer.results), "image")
     summary = f"{count} of {answer.searched} by {answer.method}"
@@ -266,6 +276,11 @@ def _table(answer: SearchAnswer, cut: float | None) -> str:
     if not answer.exact:
         summary += f", ranked among the {answer.method} query's nearest"
     return "\n".join([*lines, summary])
+
+
+def _evidence(result: RankedImage) -> str:
+    texts = [f"{match.field}: {match.text}" for match in result.matches]
+    return "; ".join([*texts, f"looks like it: {result.visual:.2f}"])
 
 
 def _reasons(why: Mapping[str, Any]) -> str:

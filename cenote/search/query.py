@@ -21,10 +21,11 @@ from .composition import ComposedQuery, Scorer, text_vectors
 from .database import top_k
 from .feedback import QUERY, refine
 from .freedom import K, M, N
+from .fusion import MAX_CANDIDATES, TextEvidence, find_evidence
 from .load import image_text_device, load_model, load_word_memory, open_store
 from .methods import MethodSpec, compose_all, find_method, parse_method
 from .shares import input_shares
-from .store import Filter, ImageEntry, Store
+from .store import Filter, ImageEntry, Store, TextMatch
 from .words import load_words
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class RankedImage(NamedTuple):
     missing: bool  # the file does not exist any longer
     duplicates: tuple[str, ...] = ()  # paths of hidden near-duplicates
     row: int = -1  # in the index
+    visual: float = 0.0  # score by what the image looks like; `score` may count texts, too
+    matches: tuple[TextMatch, ...] = ()  # texts of the image that match the query
 
 
 SORT_KEYS: dict[str, Callable[[RankedImage], Any]] = {
@@ -74,6 +77,7 @@ class SearchRequest:
     near_duplicates: Literal["hide", "show"] = "hide"
     filter: Filter = field(default_factory=Filter)
     options: Mapping[str, Any] = field(default_factory=dict)  # of the method
+    visual_only: bool = False  # ignore the texts that are stored with the images
     like: tuple[ImageInput, ...] = ()
     unlike: tuple[ImageInput, ...] = ()
 
@@ -243,9 +247,21 @@ def _answer(
         why["examples"] = {"like": len(like), "unlike": len(unlike)}
     if len(inputs) > 1:
         why["shares"] = input_shares(scorer.direction, inputs, store.moments())
-    scores, rows, is_exact = _score(scorer, view, request.top)
+    evidence = None
+    if not images and not request.visual_only:
+        evidence = find_evidence(view, request.terms)
+    visual, visual_rows, is_exact = _score(scorer, view, request.top, evidence)
+    scores, rows = visual, visual_rows
+    if evidence is not None:
+        why["matches"] = evidence.fields
+        scores = evidence.fuse(visual, rows)
+    is_relevant = torch.ones_like(rows, dtype=torch.bool)
     if request.cut is not None:
-        rows, scores = rows[scores >= request.cut], scores[scores >= request.cut]
+        is_relevant = visual >= request.cut
+    if evidence is not None:
+        is_relevant |= torch.isin(rows, evidence.rows[evidence.wanted > 0])
+        is_relevant &= ~torch.isin(rows, evidence.excluded)
+    rows, scores = rows[is_relevant], scores[is_relevant]
     rank = best_results
     if request.near_duplicates == "hide":  # the query images are known to the user as well
         rank = results_without_duplicates
@@ -255,6 +271,7 @@ def _answer(
         rows, scores = rows[is_other], scores[is_other]
     # Ties keep the more relevant image first.
     results = sorted(rank(scores, rows, view, request.top), key=SORT_KEYS[request.sort])
+    results = _with_evidence(results, visual, visual_rows, evidence)
     why |= scorer.why
     proxies = scorer.why.get("proxies", ())
     if "proxies" in why:
@@ -349,15 +366,20 @@ def _options(request: SearchRequest, method: str, words: WordMemory | None) -> M
     return {"k": min(K, limit), "n": min(N, limit), "m": min(M, limit), **request.options}
 
 
-def _score(scorer: Scorer, view: Store, top: int) -> tuple[Tensor, Tensor, bool]:
+def _score(
+    scorer: Scorer, view: Store, top: int, evidence: TextEvidence | None
+) -> tuple[Tensor, Tensor, bool]:
     """Return scores and rows, rows ascending, and whether all images were scored.
 
+    Images that match by text are among the candidates of a nearest-neighbour search.
     The score of a single vector without an offset is a cosine, whatever its length.
     """
     scanned = view.scan(scorer.vectors)
     if scanned is None:
         count = max(CANDIDATES, 5 * top)
         rows = view.nearest(scorer.direction[None], count)[1][0].sort().values
+        if evidence is not None:
+            rows = torch.cat([rows, evidence.strongest(max(MAX_CANDIDATES, 5 * top))]).unique()
         scores = scorer.scores(view.vectors(rows))
     else:
         similarities, rows = scanned
@@ -365,6 +387,21 @@ def _score(scorer: Scorer, view: Store, top: int) -> tuple[Tensor, Tensor, bool]
     if len(scorer.vectors) == 1 and not scorer.offsets.any():
         scores = scores / scorer.vectors[0].norm().clamp(min=1e-12)
     return scores, rows, scanned is not None
+
+
+def _with_evidence(
+    results: Sequence[RankedImage], visual: Tensor, rows: Tensor, evidence: TextEvidence | None
+) -> list[RankedImage]:
+    """Add the visual score and the matching texts to results; `rows` are ascending."""
+    result_rows = [result.row for result in results]
+    places = torch.searchsorted(rows, torch.tensor(result_rows, dtype=torch.long))
+    matches: list[tuple[TextMatch, ...]] = [()] * len(results)
+    if evidence is not None:
+        matches = evidence.matches(result_rows)
+    return [
+        result._replace(visual=score, matches=texts)
+        for result, score, texts in zip(results, visual[places].tolist(), matches, strict=True)
+    ]
 
 
 def is_missing(entry: ImageEntry) -> bool:

@@ -13,6 +13,7 @@ import re
 import sqlite3
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -35,8 +36,14 @@ TRIGGERS = (
 )
 MAX_QUERY_WORDS = 32
 MAX_TEXT_LENGTH = 2000  # characters of a text that are indexed
-STOP_WORDS = "a an the of in on at with and or to for from by is are my this that its it"
-CAMERA_WORDS = "img imgp image dsc dscn dscf pxl mvi vid cimg gopr dji pict pano sam hpim wp"
+STOP_WORDS = {
+    "a", "an", "the", "of", "in", "on", "at", "with", "and", "or",
+    "to", "for", "from", "by", "is", "are", "my", "this", "that", "its", "it",
+}  # fmt: skip
+CAMERA_WORDS = {
+    "img", "imgp", "image", "dsc", "dscn", "dscf", "pxl", "mvi",
+    "vid", "cimg", "gopr", "dji", "pict", "pano", "sam", "hpim", "wp",
+}  # fmt: skip
 CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Scripts without spaces: each character is a word.
 WITHOUT_SPACES = re.compile("([\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
@@ -52,9 +59,12 @@ def split_words(text: str) -> list[str]:
     text = CASE_CHANGE.sub(" ", unicodedata.normalize("NFC", text))
     text = WITHOUT_SPACES.sub(r" \1 ", text)
     words = {word.casefold(): word for word in re.findall(r"[^\W_]+", text)}
-    return [word for key, word in words.items() if key not in STOP_WORDS.split()] or list(
-        words.values()
-    )
+    return [word for key, word in words.items() if key not in STOP_WORDS] or list(words.values())
+
+
+@lru_cache(4096)  # many images have the same folders and labels
+def _joined_words(text: str) -> str:
+    return " ".join(split_words(text))
 
 
 def query_words(text: str) -> list[str]:
@@ -70,7 +80,7 @@ def name_words(name: str) -> list[str]:
     return [
         word
         for word in split_words(re.sub(r"\d+", " ", " ".join(words)))
-        if word.casefold() not in CAMERA_WORDS.split() and not (len(word) == 1 and word.isascii())
+        if word.casefold() not in CAMERA_WORDS and not (len(word) == 1 and word.isascii())
     ]
 
 
@@ -101,7 +111,7 @@ def entry_texts(entry: ImageEntry) -> list[TextMatch]:
     matches = dict[str, TextMatch]()
     for field, values in texts:
         for value in values:
-            text = " ".join(split_words(str(value or "")))
+            text = _joined_words(str(value or ""))
             matches.setdefault(text.casefold(), TextMatch(field, text))
     text = " ".join(name_words(name))
     matches.setdefault(text.casefold(), TextMatch("file name", text))

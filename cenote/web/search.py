@@ -35,9 +35,16 @@ Text = Annotated[str, Field(min_length=1, max_length=500)]
 router = APIRouter()
 
 
+class MatchingText(Schema):
+    field: str
+    text: str
+
+
 class SearchResult(Schema):
     entry: EntryId
     score: float
+    visual: float = Field(description="score by what the image looks like")
+    matches: list[MatchingText] = Field(description="texts of the image that match the query")
     name: str
     label: str | None
     domain: str | None

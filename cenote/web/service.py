@@ -40,6 +40,7 @@ from .schemas import (
 )
 from .search import (
     ImageSearchRequest,
+    MatchingText,
     SavedSearch,
     SavedSearchesResponse,
     SearchResponse,
@@ -209,6 +210,8 @@ class ServedIndex:
                 SearchResult(
                     entry=entry_id(result.row),
                     score=round(result.score, 6),
+                    visual=round(result.visual, 6),
+                    matches=[MatchingText(**match._asdict()) for match in result.matches],
                     missing=result.missing,
                     duplicates=len(result.duplicates),
                     name=file_name(result.entry),

@@ -95,6 +95,27 @@ def numbers(text: str, index: Path) -> list[str]:
     return re.findall(r"\b\d+\b", text.replace(str(index), ""))
 
 
+def test_words_of_names_count_and_are_shown(
+    index: Path, photos: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = ("--text", "animals", "--top", "3", "--near-duplicates", "show")
+    rows = found(capfd, index, *text)
+    assert [row["class"] for row in rows] == ["animals", "animals", "things"]
+    assert rows[0]["matches"] == [{"field": "class", "text": "animals"}] and not rows[2]["matches"]
+    assert search(index, *text, "--why") == 0
+    output = capfd.readouterr().out
+    assert output.count("class: animals") == 2 and output.count("looks like it: ") == 3
+    assert "matches: class 2" in output
+    visual = found(capfd, index, *text, "--visual-only")
+    assert not any(row["matches"] for row in visual)
+    assert all(row["score"] == row["visual"] for row in visual)
+    cosines = {row["path"]: row["score"] for row in visual}
+    shared = [row for row in rows if row["path"] in cosines]
+    assert shared and all(row["visual"] == cosines[row["path"]] for row in shared)
+    assert search(index, *text, "--visual-only") == 0
+    assert "looks like it" not in capfd.readouterr().out
+
+
 def test_a_text_finds_its_photograph(
     index: Path, photos: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -171,9 +171,8 @@ def test_a_mapping_is_trained_once_on_the_whole_index(
 
 
 def test_scores_are_cosines_best_first(store: Store) -> None:
-    answer = ask(
-        SearchRequest(texts=("red",), top=32, near_duplicates="show"), store, ColourModel()
-    )  # type: ignore[arg-type]
+    asked = {"texts": ("red",), "top": 32, "near_duplicates": "show", "visual_only": True}
+    answer = ask(SearchRequest(**asked), store, ColourModel())  # type: ignore[arg-type]
     scores = [result.score for result in answer.results]
     assert scores == sorted(scores, reverse=True) and len(scores) == 32 and answer.exact
     rows = [store.images()[result.entry.path].row for result in answer.results]
@@ -183,9 +182,9 @@ def test_scores_are_cosines_best_first(store: Store) -> None:
 
 
 def test_cut_off_then_sorted(store: Store) -> None:
-    every = ask(SearchRequest(texts=("red",), top=32, near_duplicates="show"), store, ColourModel())  # type: ignore[arg-type]
-    cut = every.results[7].score
-    asked = {"texts": ("red",), "cut": cut, "top": 5, "near_duplicates": "show"}
+    asked = {"texts": ("red",), "near_duplicates": "show", "visual_only": True}
+    every = ask(SearchRequest(**asked, top=32), store, ColourModel())  # type: ignore[arg-type]
+    asked |= {"cut": every.results[7].score, "top": 5}
     answer = ask(SearchRequest(**asked, sort="date"), store, ColourModel())  # type: ignore[arg-type]
     assert answer.relevant == 8 and len(answer.results) == 5
     dates = [result.entry.date for result in answer.results]
@@ -200,7 +199,8 @@ def test_cut_off_then_sorted(store: Store) -> None:
         r.entry.size for r in ask(SearchRequest(**asked, sort="size"), store, ColourModel()).results
     ]  # type: ignore[arg-type]
     assert sizes == sorted(sizes, reverse=True)
-    assert ask(SearchRequest(texts=("red",), cut=2.0), store, ColourModel()).results == []  # type: ignore[arg-type]
+    nothing = SearchRequest(texts=("red",), cut=2.0, visual_only=True)
+    assert ask(nothing, store, ColourModel()).results == []  # type: ignore[arg-type]
 
 
 def test_filters_hold(photos: Path, store: Store) -> None:

@@ -372,6 +372,9 @@ def test_a_search_is_what_the_command_finds(
         [(result.name, result.score) for result in response.results],
         [(Path(result.entry.path).name, result.score) for result in expected.results],
     )
+    matches = {tuple((m.field, m.text) for m in result.matches) for result in response.results}
+    assert matches == {result.matches for result in expected.results}
+    assert any(matches) == ("matches" in expected.why)
     values = (response.method, response.relevant, response.searched, response.exact)
     assert values == expected[1:5]
     assert str(demo) not in reply.decode(), "paths of the server are not sent"

@@ -2,7 +2,9 @@
 import { counted, el, percent } from "./dom.js";
 import { entryPicture } from "./photos.js";
 
-const KNOWN = ["terms", "words", "proxies", "weight", "text", "image", "sentences", "unknown", "shares", "examples"];
+const KNOWN = [
+  "terms", "words", "proxies", "weight", "text", "image", "sentences", "unknown", "matches", "shares", "examples",
+];
 
 // Return texts, or lists of texts and elements, for el(..., reason).
 export function explain({ method, why: details = {} }, query) {
@@ -14,13 +16,18 @@ export function explain({ method, why: details = {} }, query) {
   const reasons = [];
   if (image && !terms.length) reasons.push("Ranked by the cosine similarity to the image's vector.");
   if (!image && plus) reasons.push(`Ranked by the cosine similarity to the vector of the text ${plus}.`);
+  if (details.matches) {
+    const fields = Object.entries(details.matches).map(([field, images]) => `${field} of ${counted(images, "image")}`);
+    const where = fields.length ? `The words occur in the ${fields.join(", in the ")}. ` : "";
+    reasons.push(`${where}The score is the probability that the words or the looks of an image are right.`);
+  }
   if (image && plus) reasons.push(`Similar to the image, modified by the text ${plus}.`);
   if (minus) reasons.push(`Excluded: ${minus}.`);
   if (details.examples) {
     const { like, unlike } = details.examples;
     const towards = like ? `towards ${counted(like, "image")} that you like` : "";
     const away = unlike ? `away from ${counted(unlike, "image")} that you do not like` : "";
-    reasons.push(`Moved ${[towards, away].filter(Boolean).join(", and ")}; the score is the cosine to the moved query.`);
+    reasons.push(`Moved ${[towards, away].filter(Boolean).join(", and ")}.`);
   }
   if (details.unknown?.length) reasons.push(`The model was not trained on ${list(details.unknown)}: results for it are a guess.`);
   if (details.words?.length) {

@@ -7,6 +7,9 @@ import { reasoning } from "./reasoning.js";
 
 const labels = ({ label, domain }) => [label, domain].filter(Boolean).join(" · ");
 
+// What an image was found by: "folder: dolphin".
+const evidence = ({ matches }) => (matches ?? []).map(({ field, text }) => `${field}: ${text}`);
+
 export function placeholders(many) {
   return el("div", { class: "results", "aria-hidden": "true" },
     Array.from({ length: many }, () => el("div", { class: "result waiting" })));
@@ -47,6 +50,7 @@ function card(result, place, { like, unlike }, onclick) {
   return el("div", { class: "hit" }, el("button", { type: "button", class: "result", onclick, "aria-label": told },
     shot(result, 256, place < 12 ? "eager" : "lazy"),
     el("span", { class: "told" }, el("span", { class: "name" }, name), el("span", { class: "number" }, score)),
+    evidence(result).slice(0, 1).map((text) => el("span", { class: "hint match" }, text)),
     result.duplicates > 0 && el("span", { class: "badge" }, `+${result.duplicates} duplicates`)),
   el("span", { class: "marks" }, mark("+", "More like this", like), mark("−", "Not like this", unlike)));
 }
@@ -74,7 +78,8 @@ function closer(results, place, reasons, { from, add, look, like, unlike }) {
     const result = results[place];
     const alike = counted(result.duplicates, "near duplicate");
     const facts = [labels(result), result.name, `${result.width} × ${result.height} pixels`,
-      `score ${result.score.toFixed(4)}`, result.duplicates > 0 && alike];
+      `score ${result.score.toFixed(4)}`, ...evidence(result),
+      result.matches?.length > 0 && `looks like it: ${result.visual.toFixed(2)}`, result.duplicates > 0 && alike];
     statusLine.textContent = "";
     body.replaceChildren(shot(result, 1024, "eager"), el("div", { class: "facts" },
       el("h2", {}, `${place + 1} of ${results.length}`), result.caption && el("p", {}, result.caption),
