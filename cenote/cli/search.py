@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json as to_json
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from ..search.inputs import check_index_folder, is_milvus, parse_date, parse_size
-from ._arguments import pluralize, print_message
+from ._arguments import check_output_folder, pluralize, print_message
 from ._options import Device
 from ._resident import open_searcher, run_in_resident_process
 
@@ -22,6 +23,21 @@ if TYPE_CHECKING:
     from cenote.search.query import RankedImage, SearchAnswer, SearchRequest
 
 T = TypeVar("T")
+CSV_COLUMNS = (
+    "rank",
+    "path",
+    "score",
+    "class",
+    "domain",
+    "split",
+    "caption",
+    "width",
+    "height",
+    "bytes",
+    "date",
+    "missing",
+    "duplicates",
+)
 MAX_PROXIES = 8  # file names of neighbours that --why prints
 Repeated = Annotated[tuple[str, ...], UseAppendAction]
 Flag = Annotated[bool, FlagCreatePairsOff]
@@ -33,10 +49,14 @@ def run(
     text: Annotated[Repeated, arg(metavar="TEXT", help_behavior_hint="")] = (),
     without: Annotated[Repeated, arg(name="not", metavar="TEXT", help_behavior_hint="")] = (),
     weight: Annotated[float | None, arg(metavar="X", help_behavior_hint="")] = None,
-    method: Annotated[str, arg(metavar="NAME")] = "auto",
-    top: int = 10,
+    like: Annotated[Repeated, arg(metavar="FILE", help_behavior_hint="")] = (),
+    unlike: Annotated[Repeated, arg(metavar="FILE", help_behavior_hint="")] = (),
+    method: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: auto)")] = None,
+    top: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: 10)")] = None,
     cut: Annotated[float | None, arg(metavar="SCORE", help_behavior_hint="")] = None,
-    sort: Literal["score", "date", "name", "size"] = "score",
+    sort: Annotated[
+        Literal["score", "date", "name", "size"] | None, arg(help_behavior_hint="(default: score)")
+    ] = None,
     class_: Annotated[Repeated, arg(name="class", metavar="NAME", help_behavior_hint="")] = (),
     domain: Annotated[Repeated, arg(metavar="NAME", help_behavior_hint="")] = (),
     folder: Annotated[Repeated, arg(metavar="FOLDER", help_behavior_hint="")] = (),
@@ -44,12 +64,19 @@ def run(
     until: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None,
     min_size: Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="")] = None,
     max_size: Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="")] = None,
-    near_duplicates: Literal["hide", "show"] = "hide",
+    near_duplicates: Annotated[
+        Literal["hide", "show"] | None, arg(help_behavior_hint="(default: hide)")
+    ] = None,
     words: Annotated[
         str | None, arg(metavar="FILE", help_behavior_hint="(default: the index's)")
     ] = None,
     exact: Flag = False,
     visual_only: Flag = False,
+    save: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None,
+    saved: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None,
+    out: Annotated[
+        Path | None, arg(aliases=["-o"], metavar="FOLDER|FILE.csv", help_behavior_hint="")
+    ] = None,
     sheet: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None,
     json: Flag = False,
     why: Flag = False,
@@ -69,6 +96,8 @@ def run(
         image: an image file, in the index or not; several are averaged.
         text: what is wanted; "dog^2" counts twice; several are added.
         without: what is not wanted.
+        like: an image that the results should resemble, in the index or not; may be repeated.
+        unlike: an image that they should not resemble.
         weight: of the text, from 0 to 1, with an image and a text (WeiCom).
         method: auto (text, image, or freedom for both), weicom, freedom, basic, sum ...;
             freedom:k=5 sets an option.
@@ -86,48 +115,63 @@ def run(
         words: another word list for FreeDom or SEARLE.
         exact: compare with every image, even if an approximate index would be faster.
         visual_only: ignore names, captions and keywords.
+        save: save this search under a name, in the folder of the index.
+        saved: run a saved search; the other options change it.
+        out: copy the images into a new folder, numbered by rank, or write a table, .csv.
         sheet: draw the results on a contact sheet, .jpg or .png.
         json: print a list of {"path", "score", ...}.
         why: print the words, weights and statistics behind the scores.
     """
-    if not (image or text or without):
+    if not (image or text or without or like or saved):
         raise ValueError("an empty query finds nothing: give --image, --text or both")
     if sheet is not None and sheet.suffix.lower() not in (".jpg", ".jpeg", ".png"):
         raise ValueError(f"--sheet {sheet}: the contact sheet must be a .jpg or .png")
-    if weight is not None and not (image and (text or without)):
+    if weight is not None and saved is None and not (image and (text or without)):
         raise ValueError("--weight needs an image and a text: give both")
+    if out is not None:
+        _check_out(out)
     bounds = _bounds(since, until, min_size, max_size)
-    _check_files(index, image)
+    _check_files(index, image + like + unlike)
     # Milvus Lite allows one process at a time.
     if not is_milvus(index) and (code := run_in_resident_process()) is not None:
         raise SystemExit(code)
 
     from cenote.device import use_device
     from cenote.search.load import check_filter
-    from cenote.search.query import SearchRequest, choose_method
+    from cenote.search.query import choose_method
+    from cenote.search.saved import SavedSearches, make_request
     from cenote.search.store import Filter
 
     use_device(device)
-    spec = choose_method(method, weight)
-    request = SearchRequest(
-        images=image,
-        texts=text,
-        without=without,
-        method=spec.method,
-        top=top,
-        cut=cut,
-        sort=sort,
-        near_duplicates=near_duplicates,
-        filter=Filter(class_, domain, _prefixes(folder), *bounds),
-        options=spec.options,
-        visual_only=visual_only,
-    )
-    searcher = open_searcher(index, words, exact)
+    options: dict[str, Any] = {
+        "images": image,
+        "texts": text,
+        "without": without,
+        "top": top,
+        "cut": cut,
+        "sort": sort,
+        "near_duplicates": near_duplicates,
+        "like": like,
+        "unlike": unlike,
+        "visual_only": visual_only or None,
+    }
+    if method is not None or weight is not None:
+        spec = choose_method(method or "auto", weight)
+        options |= {"method": spec.method, "options": spec.options}
+    searcher, base = open_searcher(index, words, exact), None
+    if saved is not None:
+        base = SavedSearches(searcher.store).load(saved)
+    filter = Filter(class_, domain, _prefixes(folder), *bounds)
+    request = make_request(options, filter, base)
     check_filter(request.filter, searcher.store)
     answer = searcher.ask(request)
     _print_warnings(answer, index)
+    if save is not None:
+        SavedSearches(searcher.store).save(save, request)
     if sheet is not None:
         _draw(request, answer, sheet)
+    if out is not None:
+        _write(answer, out)
     if json:
         rows = [result_fields(result) for result in answer.results]
         if why:
@@ -139,6 +183,10 @@ def run(
         print(_reasons(answer.why))
     if sheet is not None:
         print(f"contact sheet: {sheet}")
+    if out is not None:
+        print(f"results: {out}")
+    if save is not None:
+        print(f"saved: --saved {shlex.quote(save)} runs it again")
 
 
 def _bounds(
@@ -254,6 +302,31 @@ def _reasons(why: Mapping[str, Any]) -> str:
     return "\n".join(f"{name}: {value}" for name, value in lines.items() if value not in ("", None))
 
 
+def _check_out(out: Path) -> None:
+    """Raise ValueError before the search if the results cannot be written there."""
+    if out.suffix.lower() == ".csv":
+        check_output_folder(out.parent)
+    elif out.is_dir() and any(out.iterdir()):
+        raise ValueError(f"-o {out} is not empty: name a new folder, or a FILE.csv")
+    else:
+        check_output_folder(out)
+
+
+def _write(answer: SearchAnswer, out: Path) -> None:
+    """Write the results as a table, or copy the images into a folder."""
+    from cenote.data.files import write_text
+    from cenote.search.export import copy_results, csv_text
+
+    if out.suffix.lower() != ".csv":
+        copy_results(answer.results, out)
+        return
+    rows = [
+        {**result_fields(result), "rank": rank, "duplicates": len(result.duplicates)}
+        for rank, result in enumerate(answer.results, 1)
+    ]
+    write_text(out, csv_text(rows, CSV_COLUMNS))
+
+
 def _draw(request: SearchRequest, answer: SearchAnswer, path: Path) -> None:
     from cenote.data import write_atomically
     from cenote.report.retrieval import FOUND_SIDE, FoundImage, found_sheet
@@ -266,7 +339,7 @@ def _draw(request: SearchRequest, answer: SearchAnswer, path: Path) -> None:
         image = images(result.entry, 2 * FOUND_SIDE)
         results.append(FoundImage(image, name, result.score, duplicates))
     texts = [*request.texts, *(f"not {text}" for text in request.without)]
-    query_images = [images.file(str(image), 2 * FOUND_SIDE) for image in request.images]
+    query_images = [images.file(name, 2 * FOUND_SIDE) for name in answer.why["images"]]
     page = found_sheet(results, " + ".join(texts), query_images, answer.method)
     with write_atomically(path) as temporary:
         page.save(temporary, quality=92, subsampling=0)  # ignored for a PNG

@@ -17,12 +17,14 @@ from ..data.digests import digest_of
 from ..options import check_number
 from ..predict.engine import embed_images
 from ..unit import unit
-from .composition import ComposedQuery, Scorer
+from .composition import ComposedQuery, Scorer, text_vectors
 from .database import top_k
+from .feedback import QUERY, refine
 from .freedom import K, M, N
 from .fusion import MAX_CANDIDATES, TextEvidence, find_evidence
 from .load import image_text_device, load_model, load_word_memory, open_store
 from .methods import MethodSpec, compose_all, find_method, parse_method
+from .shares import input_shares
 from .store import Filter, ImageEntry, Store, TextMatch
 from .words import load_words
 
@@ -59,7 +61,11 @@ SORT_KEYS: dict[str, Callable[[RankedImage], Any]] = {
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What to search for. Texts may have a weight, "dog^2"; several images are averaged."""
+    """What to search for. Texts may have a weight, "dog^2"; several images are averaged.
+
+    `like` and `unlike` are examples, such as results of an earlier search. Without an image and a
+    text, the liked images are the query.
+    """
 
     images: tuple[ImageInput, ...] = ()
     texts: tuple[str, ...] = ()
@@ -72,9 +78,11 @@ class SearchRequest:
     filter: Filter = field(default_factory=Filter)
     options: Mapping[str, Any] = field(default_factory=dict)  # of the method
     visual_only: bool = False  # ignore the texts that are stored with the images
+    like: tuple[ImageInput, ...] = ()
+    unlike: tuple[ImageInput, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.images and not self.terms:
+        if not self.query_images and not self.terms:
             raise ValueError("an empty query finds nothing: give an image, a text or both")
         for name, choices in (("sort", SORT_KEYS), ("near_duplicates", ("hide", "show"))):
             if getattr(self, name) not in choices:
@@ -92,6 +100,13 @@ class SearchRequest:
         unwanted = [(text, -weight) for text, weight in map(parse_term, self.without)]
         return [*map(parse_term, self.texts), *unwanted]
 
+    @property
+    def query_images(self) -> tuple[ImageInput, ...]:
+        """Images of the query itself; the liked ones if there is nothing else."""
+        if self.images or self.terms:
+            return self.images
+        return self.like
+
     def resolve_method(self, has_words: bool) -> str:
         """Return the method, with "auto" resolved for an index with or without a word list.
 
@@ -100,7 +115,7 @@ class SearchRequest:
         """
         if self.method != "auto":
             return self.method
-        if not self.images:
+        if not self.query_images:
             method = "text"
         elif not self.terms:
             method = "image"
@@ -112,7 +127,7 @@ class SearchRequest:
         return method
 
     def _check_method(self, name: str) -> None:
-        method, has_image, has_text = find_method(name), bool(self.images), bool(self.terms)
+        method, has_image, has_text = find_method(name), bool(self.query_images), bool(self.terms)
         method.check_inputs(name, has_image, has_text)
         for noun, is_ignored in (
             ("an image", has_image and not method.image),
@@ -207,7 +222,10 @@ def _answer(
     request: SearchRequest, method: str, store: Store, model: ImageText, words: WordMemory | None
 ) -> SearchAnswer:
     """Return the best `top` images that reach the cut, without near-duplicates, then sorted."""
-    images = [_look_up(image, store) for image in request.images]
+    images, like, unlike = (
+        [_look_up(image, store) for image in group]
+        for group in (request.query_images, request.like, request.unlike)
+    )
     why = _explain(request, method, images, model)
     view = store.select(request.filter)
     if not len(view):
@@ -220,6 +238,15 @@ def _answer(
     query = _compose_query(request, images, store, model)
     options = _options(request, method, words)
     (scorer,) = compose_all(method, [query], store if uses_index else view, model, words, **options)
+    inputs = _inputs(request, query, model)
+    if like or unlike:
+        examples = _vectors(like, store, model), _vectors(unlike, store, model)
+        query_vector = QUERY * unit(scorer.direction)
+        scorer = refine(scorer, *examples, store.moments())
+        inputs["examples"] = scorer.direction - query_vector
+        why["examples"] = {"like": len(like), "unlike": len(unlike)}
+    if len(inputs) > 1:
+        why["shares"] = input_shares(scorer.direction, inputs, store.moments())
     evidence = None
     if not images and not request.visual_only:
         evidence = find_evidence(view, request.terms)
@@ -239,7 +266,8 @@ def _answer(
     rank = best_results
     if request.near_duplicates == "hide":  # the query images are known to the user as well
         rank = results_without_duplicates
-        query_rows = torch.tensor([row for image in images for row in image.rows])
+        query_images = [*images, *like, *unlike]
+        query_rows = torch.tensor([row for image in query_images for row in image.rows])
         is_other = ~torch.isin(rows, query_rows.long())
         rows, scores = rows[is_other], scores[is_other]
     # Ties keep the more relevant image first.
@@ -289,12 +317,24 @@ def _explain(
     return why
 
 
-@torch.no_grad()
 def _compose_query(
     request: SearchRequest, images: Sequence[_QueryImage], store: Store, model: ImageText
 ) -> ComposedQuery:
-    """Average the images at unit length; those of the index are not embedded again."""
-    vectors = list[Tensor]()
+    """Average the images at unit length."""
+    mean, row = None, None
+    if images:
+        mean = unit(_vectors(images, store, model).mean(0))
+    if len(images) == 1:
+        row = next(iter(images[0].rows), None)
+    texts = tuple(text for text, _ in request.terms)
+    weights = tuple(weight for _, weight in request.terms)
+    return ComposedQuery(mean, texts, weights, inside=row)
+
+
+@torch.no_grad()
+def _vectors(images: Sequence[_QueryImage], store: Store, model: ImageText) -> Tensor:
+    """Return vectors (N, D) of unit length; images of the index are not embedded again."""
+    vectors = [torch.empty(0, store.dim)]
     for image in images:
         if image.rows:
             vectors.append(store.vectors(torch.tensor(image.rows[:1])))
@@ -303,14 +343,17 @@ def _compose_query(
             photo = read_image(image.name, content=image.content, min_side=transform.min_side)
             pixels = transform(photo)[None].to(image_text_device(model))
             vectors.append(embed_images(model, pixels).float().cpu())
-    mean, row = None, None
-    if vectors:
-        mean = unit(torch.cat(vectors).mean(0))
-    if len(images) == 1:
-        row = next(iter(images[0].rows), None)
-    texts = tuple(text for text, _ in request.terms)
-    weights = tuple(weight for _, weight in request.terms)
-    return ComposedQuery(mean, texts, weights, inside=row)
+    return torch.cat(vectors)
+
+
+def _inputs(request: SearchRequest, query: ComposedQuery, model: ImageText) -> dict[str, Tensor]:
+    """Return the vectors of the image and of the text, as far as the request has them."""
+    inputs = dict[str, Tensor]()
+    if request.images and query.image is not None:
+        inputs["image"] = query.image
+    if query.texts:
+        inputs["text"] = text_vectors(model, [query])[0]
+    return inputs
 
 
 def _options(request: SearchRequest, method: str, words: WordMemory | None) -> Mapping[str, Any]:

@@ -129,6 +129,12 @@ class ServedModels:
             self.saved[name] = ServedModel(_on_device(load(folder)), folder, folder)
         return self.saved[name]
 
+    def class_names(self) -> list[str]:
+        """Return the classes of the first model."""
+        if not self.rows:
+            return []
+        return class_names(self.get(self.rows[0].id).model) or []
+
     def object_mapper(self, served: ServedModel) -> ObjectMapper | None:
         """Return the mapper of a run, None if its backbone has too few positions.
 

@@ -38,6 +38,13 @@ class MethodInfo(Schema):
     text: bool
 
 
+class ExampleQuery(Schema):
+    """An image and a text to search for together."""
+
+    entry: EntryId
+    text: str
+
+
 class IndexInfo(Schema):
     images: int
     model: str
@@ -45,7 +52,8 @@ class IndexInfo(Schema):
     classes: list[str]
     domains: list[str]
     entries: list[EntryId] = Field(description="some images to start with")
-    suggestions: list[str]
+    suggestions: list[str] = Field(description="texts that find images, the best first")
+    example: ExampleQuery | None
 
 
 class PhotoInfo(Schema):

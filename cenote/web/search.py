@@ -9,11 +9,27 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from .photos import PhotoDigest, Side, encode_jpeg
-from .schemas import JPEG, EntryId, Photo, PhotoInfo, Schema, WorkerRequest, WorkerService
-from .state import State
+from .schemas import (
+    JPEG,
+    EntryId,
+    Photo,
+    PhotoInfo,
+    Responses,
+    Schema,
+    WorkerRequest,
+    WorkerService,
+)
+from .state import ServerState, State
 
 MAX_FILTER_LENGTH = 4000  # characters of all classes and domains
+MAX_EXAMPLES = 50  # liked images, and disliked ones
+CSV_COLUMNS = ("rank", "name", "score", "label", "domain", "caption", "width", "height")
+CSV_HEADERS = {"content-disposition": 'attachment; filename="results.csv"'}
+CSV: Responses = {
+    200: {"description": "a table", "content": {"text/csv": {"schema": {"type": "string"}}}}
+}
 Row = Annotated[int, Field(ge=0, lt=2**63, description="row of an image in the index")]
+SearchName = Annotated[str, Field(min_length=1, max_length=80)]
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 
 router = APIRouter()
@@ -61,9 +77,49 @@ class ImageSearchRequest(WorkerRequest):
     top: int = Field(24, ge=1, le=200)
     classes: tuple[Text, ...] = Field((), alias="class", max_length=50)
     domain: tuple[Text, ...] = Field((), max_length=50)
+    like: tuple[Row, ...] = Field((), max_length=MAX_EXAMPLES, description="more like these images")
+    unlike: tuple[Row, ...] = Field((), max_length=MAX_EXAMPLES, description="not like these")
 
     def run(self, service: WorkerService, content: bytes) -> Any:
         return service.index.search(self, content).model_dump_json().encode()
+
+
+class SearchTableRequest(ImageSearchRequest):
+    """Search, and return the results as a CSV file."""
+
+    def run(self, service: WorkerService, content: bytes) -> Any:
+        from ..search.export import csv_text  # imports torch, which the server does not need
+
+        results = service.index.search(self, content).results
+        rows = [{"rank": rank, **dict(result)} for rank, result in enumerate(results, 1)]
+        return csv_text(rows, CSV_COLUMNS).encode(errors="replace")
+
+
+class SavedSearch(Schema):
+    name: str
+    query: dict[str, Any] | None = Field(
+        description="parameters of /api/search; null if only `cenote search --saved` can run it"
+    )
+
+
+class SavedSearchesResponse(Schema):
+    searches: list[SavedSearch]
+    can_save: bool = Field(description="whether the index is in a folder")
+
+
+class SavedSearchesRequest(WorkerRequest):
+    """List the saved searches, after one was saved or deleted."""
+
+    delete: str | None = None
+    save: str | None = None
+    query: ImageSearchRequest | None = None
+
+    def run(self, service: WorkerService, content: bytes) -> Any:
+        if self.delete is not None:
+            service.index.delete_search(self.delete)
+        if self.save is not None:
+            service.index.save_search(self.save, self.query, content)
+        return service.index.saved_searches()
 
 
 class PictureRequest(WorkerRequest):
@@ -96,14 +152,56 @@ async def search(
     request: Request, state: State, query: Annotated[ImageSearchRequest, Query()]
 ) -> Response:
     """Find images by image, by text, or by both."""
+    answer = await state.answer(request, query, _content(state, query))
+    return Response(answer, media_type="application/json")
+
+
+@router.get("/api/search.csv", response_class=Response, responses=CSV)
+async def search_table(
+    request: Request, state: State, query: Annotated[SearchTableRequest, Query()]
+) -> Response:
+    """Return the results of a search as a CSV file."""
+    answer = await state.answer(request, query, _content(state, query))
+    return Response(answer, media_type="text/csv; charset=utf-8", headers=CSV_HEADERS)
+
+
+def _content(state: ServerState, query: ImageSearchRequest) -> bytes:
+    """Return the file of the photograph; raise for a query that cannot be answered."""
     if query.photo is not None and query.entry is not None:
         raise HTTPException(400, "a search takes one image: give photo or entry, not both")
     if sum(map(len, query.classes + query.domain)) > MAX_FILTER_LENGTH:
         message = f"the filters are longer than {MAX_FILTER_LENGTH} characters: choose fewer"
         raise HTTPException(400, message)
-    content = b"" if query.photo is None else state.photos[query.photo].content
-    answer = await state.answer(request, query, content)
-    return Response(answer, media_type="application/json")
+    return b"" if query.photo is None else state.photos[query.photo].content
+
+
+@router.get("/api/searches")
+async def get_searches(request: Request, state: State) -> SavedSearchesResponse:
+    """Return the saved searches of the index."""
+    answer: SavedSearchesResponse = await state.answer(request, SavedSearchesRequest())
+    return answer
+
+
+@router.put("/api/searches/{name}")
+async def save_search(
+    request: Request,
+    state: State,
+    name: Annotated[SearchName, Path()],
+    query: Annotated[ImageSearchRequest, Query()],
+) -> SavedSearchesResponse:
+    """Save a search in the folder of the index; one of the same name is replaced."""
+    job = SavedSearchesRequest(save=name, query=query)
+    answer: SavedSearchesResponse = await state.answer(request, job, _content(state, query))
+    return answer
+
+
+@router.delete("/api/searches/{name}")
+async def delete_search(
+    request: Request, state: State, name: Annotated[SearchName, Path()]
+) -> SavedSearchesResponse:
+    """Delete a saved search, if it exists."""
+    answer: SavedSearchesResponse = await state.answer(request, SavedSearchesRequest(delete=name))
+    return answer
 
 
 @router.get("/api/entries/{n}", response_class=Response, responses=JPEG)

@@ -6,8 +6,7 @@ import logging
 import math
 import os
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,14 @@ from ..predict.engine import one_thread
 from ..search.index import EntryImages
 from ..search.methods import DESCRIPTIONS, METHODS
 from ..search.query import ImageInput, Searcher, SearchRequest, choose_method
+from ..search.saved import SavedSearches
 from ..search.store import Filter, ImageEntry
 from .models import ServedModels
 from .photos import MAX_SIDE, encode_photo, file_digest
 from .schemas import (
     Contents,
     EntryId,
+    ExampleQuery,
     FileNeeded,
     IndexInfo,
     MethodInfo,
@@ -37,8 +38,16 @@ from .schemas import (
     Startup,
     WorkerRequest,
 )
-from .search import ImageSearchRequest, MatchingText, SearchResponse, SearchResult
+from .search import (
+    ImageSearchRequest,
+    MatchingText,
+    SavedSearch,
+    SavedSearchesResponse,
+    SearchResponse,
+    SearchResult,
+)
 from .sources import Sources, strip_directories
+from .suggestions import spread_over_classes, suggest
 
 MAX_EXAMPLES = 8
 EXAMPLES = Path(__file__).with_name("examples")
@@ -65,7 +74,7 @@ class Service:
         return self._index
 
     def startup(self) -> Startup:
-        examples = example_photos(self.world, self._index)
+        examples = example_photos(self.world, self._index, self.models.class_names())
         return Startup(self.contents(), examples)
 
     def contents(self) -> Contents:
@@ -90,11 +99,16 @@ class Service:
             raise HTTPException(500, message) from None
 
 
-def example_photos(world: Path | None, index: ServedIndex | None) -> dict[str, Photo]:
-    """Take images of the index, or two photographs, and then the test images of a demo."""
+def example_photos(
+    world: Path | None, index: ServedIndex | None, classes: Collection[str] = ()
+) -> dict[str, Photo]:
+    """Take images of the index, or two photographs, and then the test images of a demo.
+
+    Those of the index are of the models' classes, if it has such images.
+    """
     photos = []
     if index is not None and world is None:
-        photos = index.photos(MAX_EXAMPLES)
+        photos = index.photos(MAX_EXAMPLES, classes)
     if not photos:
         photos = [_photo(EXAMPLES / f"{name}.jpg", name) for name in ("coffee", "cat")]
     if world is not None:
@@ -124,14 +138,16 @@ class ServedIndex:
         self.model = self.searcher.model  # loaded now, not with the first request
         self.images = EntryImages()
         self.sample = self.store.sample(MAX_SAMPLE)
-        step = max(1, len(self.sample) // MAX_STARTING_ENTRIES)
-        self.starting_entries = self.sample[::step][:MAX_STARTING_ENTRIES]
+        self.starting_entries = spread_over_classes(self.sample, MAX_STARTING_ENTRIES)
+        self.suggestions = suggest(self.searcher, self.sample)
 
     def info(self) -> IndexInfo:
         classes = {entry.label for _, entry in self.sample if entry.label}
-        domains = Counter(entry.domain for _, entry in self.sample if entry.domain)
-        names = sorted(classes)[:MAX_NAMES]
-        rarest_domains = [name for name, _ in domains.most_common()[::-1][:3]]
+        domains = {entry.domain for _, entry in self.sample if entry.domain}
+        words, example = self.suggestions
+        example_query = None
+        if example is not None:
+            example_query = ExampleQuery(entry=entry_id(example[0]), text=example[1])
         return IndexInfo(
             images=len(self.store),
             model=os.path.basename(self.store.description.model),
@@ -142,33 +158,40 @@ class ServedIndex:
                 for name, method in METHODS.items()
                 if not method.pseudo_words
             ],
-            classes=names,
+            classes=sorted(classes)[:MAX_NAMES],
             domains=sorted(domains)[:MAX_NAMES],
             entries=[entry_id(row) for row, _ in self.starting_entries],
-            suggestions=[*names[:: max(1, len(names) // 8)][:8], *rarest_domains],
+            suggestions=words,
+            example=example_query,
         )
 
-    def search(self, request: ImageSearchRequest, content: bytes) -> SearchResponse:
-        start = time.perf_counter()
+    def request(self, request: ImageSearchRequest, content: bytes) -> SearchRequest:
+        """Return the search of a client's request."""
         images: tuple[ImageInput, ...] = ()
         if request.entry is not None:
             self.entries([request.entry])
             images = (request.entry,)
         elif request.photo is not None:  # its content may be a PNG of the file's pixels
             images = (next(iter(self.store.rows_with_digest(request.photo)), content),)
+        if examples := request.like + request.unlike:
+            self.entries(examples)
         _refuse_slow(request.method)
         method = choose_method(request.method, request.weight)
-        answer = self.searcher.ask(
-            SearchRequest(
-                images,
-                request.text,
-                request.without,
-                method.method,
-                request.top,
-                filter=Filter(request.classes, request.domain),
-                options=method.options,
-            )
+        return SearchRequest(
+            images,
+            request.text,
+            request.without,
+            method.method,
+            request.top,
+            filter=Filter(request.classes, request.domain),
+            options=method.options,
+            like=request.like,
+            unlike=request.unlike,
         )
+
+    def search(self, request: ImageSearchRequest, content: bytes) -> SearchResponse:
+        start = time.perf_counter()
+        answer = self.searcher.ask(self.request(request, content))
         if not all(math.isfinite(result.score) for result in answer.results):
             raise ValueError("the scores are NaN or infinite: use other weights, or another method")
         hidden = ("images", "proxies", "method")
@@ -204,6 +227,22 @@ class ServedIndex:
             seconds=round(time.perf_counter() - start, 4),
         )
 
+    def saved_searches(self) -> SavedSearchesResponse:
+        if self.store.folder_of(self.store.where) is None:
+            return SavedSearchesResponse(searches=[], can_save=False)
+        saved = SavedSearches(self.store)
+        searches = [
+            SavedSearch(name=name, query=page_query(saved.request(stored)))
+            for name, stored in saved.read().items()
+        ]
+        return SavedSearchesResponse(searches=searches, can_save=True)
+
+    def save_search(self, name: str, request: ImageSearchRequest, content: bytes) -> None:
+        SavedSearches(self.store).save(name, self.request(request, content))
+
+    def delete_search(self, name: str) -> None:
+        SavedSearches(self.store).delete(name)
+
     def entries(self, rows: Sequence[int]) -> list[ImageEntry]:
         try:
             return self.store.entries(torch.tensor(rows))
@@ -228,13 +267,54 @@ class ServedIndex:
             digest = file_digest(content)
         return encode_photo(image, content, digest, entry.label or "")
 
-    def photos(self, count: int) -> list[Photo]:
-        """Return some images of the index, without those whose file was removed."""
-        photos = []
-        for _, entry in self.starting_entries[:: len(self.starting_entries) // count or 1]:
-            with suppress(HTTPException):
-                photos.append(self.photo(entry))
-        return photos[:count]
+    def photos(self, count: int, classes: Collection[str]) -> list[Photo]:
+        """Return images of these classes, or of all; without those whose file was removed."""
+        photos = list[Photo]()
+        for _, entry in spread_over_classes(self.sample, 2 * count, classes):
+            if len(photos) < count:
+                with suppress(HTTPException):
+                    photos.append(self.photo(entry))
+        return photos
+
+
+def page_query(request: SearchRequest) -> dict[str, Any] | None:
+    """Return the parameters of the page's form; None if the request has others."""
+    images = (*request.images, *request.like, *request.unlike)
+    chosen = request.filter.classes, request.filter.domains
+    groups = (request.images, request.texts, request.without, *chosen)
+    page = SearchRequest(
+        request.images,
+        request.texts,
+        request.without,
+        request.method,
+        request.top,
+        filter=Filter(*chosen),
+        options=request.options,
+        like=request.like,
+        unlike=request.unlike,
+    )
+    if (
+        request != page
+        or len(_entry_ids(images)) < len(images)
+        or any(len(group) > 1 for group in groups)
+        or not set(request.options) <= {"weight"}
+    ):
+        return None
+    return {
+        "entry": _entry_ids(request.images),
+        "text": request.texts,
+        "not": request.without,
+        "weight": request.options.get("weight"),
+        "method": None if request.method == "auto" else request.method,
+        "class": request.filter.classes,
+        "domain": request.filter.domains,
+        "like": _entry_ids(request.like),
+        "unlike": _entry_ids(request.unlike),
+    }
+
+
+def _entry_ids(images: Sequence[ImageInput]) -> list[EntryId]:
+    return [entry_id(image) for image in images if isinstance(image, int)]
 
 
 def _refuse_slow(method: str) -> None:

@@ -1,9 +1,11 @@
 """`cenote index` and `cenote search` on real photographs, from first run to bad input, by a model without downloads."""
 
+import csv
 import functools
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -397,8 +399,6 @@ def test_sentences_of_search(
 def test_sentences_of_index(
     index: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    import shutil
-
     def refused(argv: list[str], sentence: str) -> None:
         capfd.readouterr()
         assert main(argv) == 2
@@ -498,3 +498,43 @@ def test_a_sheet_counts_hidden_duplicates() -> None:
     assert score_note(0.503, 0) == "0.503"
     draw = ImageDraw.Draw(Image.new("RGB", (9, 9)))
     assert shorten(score_note(-0.503, 1200), FOUND_SIDE / 2, 13, draw) == "-0.503 +1200"
+
+
+def test_examples_saved_searches_and_files(
+    index: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """--like, --unlike, --save, --saved and -o."""
+    own = tmp_path / "ix"
+    shutil.copytree(index, own)
+    rocket, clock = photos / "things" / "rocket.jpg", photos / "things" / "clock_motion.png"
+    mirrored = tmp_path / "mine.png"
+    ImageOps.mirror(skimage_photograph("rocket.jpg")).save(mirrored)
+    assert names(found(capfd, own, "--like", mirrored, "--top", "1")) == ["rocket.jpg"]
+    ask = ["--text", "cat", "--like", rocket, "--unlike", clock]
+    rows = found(capfd, own, *ask, "--save", "my cats", "--why")
+    assert not {"rocket.jpg", "clock_motion.png"} & set(names(rows))
+    assert rows[0]["why"]["examples"] == {"like": 1, "unlike": 1}  # type: ignore[index]
+    assert found(capfd, own, "--saved", "my cats", "--why") == rows
+    assert found(capfd, own, "--saved", "my cats", "--top", "1", "--why") == rows[:1]
+    coffee = found(capfd, own, "--saved", "my cats", "--text", "cup of coffee", "--top", "1")
+    assert coffee != [row for row in rows[:1] if row.pop("why")], "another text"
+    assert search(own, "--saved", "dogs") == 2
+    assert "'dogs'" in (message := capfd.readouterr().err) and "my cats" in message
+    table, folder = tmp_path / "found.csv", tmp_path / "found"
+    assert search(own, "--saved", "my cats", "--top", "2", "-o", table) == 0
+    assert str(table) in capfd.readouterr().out
+    with table.open(newline="") as file:
+        cells = list(csv.DictReader(file))
+    assert [cell["path"] for cell in cells] == [row["path"] for row in rows[:2]]
+    assert [cell["rank"] for cell in cells] == ["1", "2"]
+    assert cells[0]["class"] == rows[0].get("class", "")
+    assert search(own, "--saved", "my cats", "--top", "2", "-o", folder) == 0
+    for place, row in enumerate(rows[:2], 1):
+        path = Path(str(row["path"]))
+        assert (folder / f"{place:02d}_{path.name}").read_bytes() == path.read_bytes()
+    capfd.readouterr()
+    for out in (folder, table / "below"):
+        assert search(own, "--text", "cat", "-o", out) == 2
+        assert str(folder.parent) in capfd.readouterr().err
+    assert search(own, "--text", "cat", "--like", tmp_path / "none.jpg") == 2
+    assert "none.jpg" in capfd.readouterr().err

@@ -332,3 +332,36 @@ def test_bad_questions(store: Store, tmp_path: Path, photos: Path) -> None:
     empty = LocalStore.open(tmp_path / "empty", IndexDescription("toy", "toy 1", 6))
     with pytest.raises(ValueError, match="empty"):
         ask(SearchRequest(texts=("red",)), empty, ColourModel())  # type: ignore[arg-type]
+
+
+def row_of(store: Store, name: str) -> int:
+    return next(i.row for i in store.images().values() if i.entry.path.endswith(f"{name}.png"))
+
+
+def test_examples_with_every_kind_of_query(store: Store, tmp_path: Path) -> None:
+    """By text, by image, by both and alone; files that are not in the index, too."""
+    outside = tmp_path / "mine.png"
+    picture("green", "stripes", 999).save(outside)
+    stripes = [row_of(store, f"stripes/blue{i}") for i in (0, 1)]
+    squares = [row_of(store, f"square/blue{i}") for i in (0, 1)]
+    liked = found(store, texts=("blue",), like=tuple(stripes), unlike=tuple(squares), top=2)
+    assert sorted(liked) == ["stripes/blue2", "stripes/blue3"], "not the examples themselves"
+    liked = found(store, texts=("blue",), like=tuple(squares), unlike=tuple(stripes), top=2)
+    assert sorted(liked) == ["square/blue2", "square/blue3"]
+    alone = found(store, like=(outside,), top=4)
+    assert {name[:-1] for name in alone} == {"stripes/green"}
+    red = row_of(store, "square/red0")
+    assert not any("stripes" in name for name in found(store, images=(red,), top=3))
+    moved = found(store, images=(red,), like=(outside, *stripes), top=3)
+    assert any("stripes" in name for name in moved)
+    both = SearchRequest((red,), ("stripes",), like=(outside,), unlike=(squares[0],))
+    answer = ask(both, store, ColourModel(), word_memory())  # type: ignore[arg-type]
+    assert answer.why["examples"] == {"like": 1, "unlike": 1}
+    assert set(answer.why["shares"]) == {"image", "text", "examples"}
+    assert sum(answer.why["shares"].values()) == pytest.approx(1)
+    assert all(-1 <= result.score <= 1 for result in answer.results)
+
+
+def test_disliked_images_are_not_a_query(store: Store) -> None:
+    with pytest.raises(ValueError, match="an empty query"):
+        SearchRequest(unlike=(row_of(store, "square/red0"),))

@@ -79,7 +79,7 @@ def test_parameters_reach_the_worker() -> None:
     get(
         state,
         "/api/search?entry=9223372036854775807&text=dog%5E2&text=red&not=cat&weight=0.5&top=3"
-        "&class=c&domain=d",
+        "&class=c&domain=d&like=7&like=8&unlike=9",
     )
     search = list(jobs.submitted)[1]
     assert search.model_dump(by_alias=True) == {
@@ -92,6 +92,8 @@ def test_parameters_reach_the_worker() -> None:
         "top": 3,
         "class": ("c",),
         "domain": ("d",),
+        "like": (7, 8),
+        "unlike": (9,),
     }
 
 

@@ -1,5 +1,6 @@
 """The worker answers as the commands do: boxes as `cenote localize`, search as `cenote search`."""
 
+import csv
 import json
 import re
 import shutil
@@ -25,6 +26,7 @@ from cenote.predict.object_map import ObjectMapper, save_direction
 from cenote.predict.open_model import class_names
 from cenote.predict.thresholds import Calibration, threshold_for
 from cenote.search.query import Searcher, SearchRequest, choose_method
+from cenote.search.saved import SavedSearches
 from cenote.search.store import Filter
 from cenote.train.tournament.load import load_candidates
 from cenote.web import photos as web_photos
@@ -37,7 +39,9 @@ from cenote.web.search import (
     EntryPhotoRequest,
     ImageSearchRequest,
     PictureRequest,
+    SavedSearchesRequest,
     SearchResponse,
+    SearchTableRequest,
 )
 from cenote.web.service import SAFE_INTEGER, Service, example_photos
 from cenote.web.sources import Sources, find_sources
@@ -578,6 +582,10 @@ def test_milvus_is_an_index_too(demo: Path, tmp_path: Path) -> None:
     # One row in a thousand is a small number by chance.
     assert all(isinstance(entry, str) is (int(entry) >= SAFE_INTEGER) for entry in info.entries)
     assert any(isinstance(entry, str) for entry in info.entries)
+    assert not answer(milvus, SavedSearchesRequest()).can_save
+    assert (
+        error(milvus, SavedSearchesRequest(save="a", query=search(text=("a",)))).status_code == 400
+    )
     request = search(text=("bird",), domain=("sketch",), top=9)
     remote, expected_results = (
         json.loads(answer(service, request))["results"] for service in (milvus, local)
@@ -590,3 +598,55 @@ def test_milvus_is_an_index_too(demo: Path, tmp_path: Path) -> None:
     picture = answer(milvus, PictureRequest(entry=int(row["entry"]), side=32))
     assert picture == answer(local, PictureRequest(entry=entries[row["name"]], side=32))
     assert error(milvus, PictureRequest(entry=12, side=32)).status_code == 404
+
+
+def test_examples_saved_searches_and_a_table(demo: Path, tmp_path: Path) -> None:
+    """Of a copy of the index: a saved search is written beside it."""
+    shutil.copytree(demo / "index", tmp_path / "index")
+    service = Service(Sources(index=str(tmp_path / "index")))
+    request = search(text=("bird",), like=(3, 4), unlike=(5,), top=9)
+    response = json.loads(answer(service, request))
+    assert response["why"]["examples"] == {"like": 2, "unlike": 1}
+    assert not {3, 4, 5} & {row["entry"] for row in response["results"]}
+    assert error(service, search(like=(48,))).status_code == 404
+    assert error(service, search(unlike=(4,))).status_code == 400
+
+    table = answer(service, SearchTableRequest(text=("bird",), like=(3, 4), unlike=(5,), top=9))
+    rows = list(csv.DictReader(table.decode().splitlines()))
+    assert [row["name"] for row in rows] == [row["name"] for row in response["results"]]
+    assert [row["rank"] for row in rows] == [str(rank) for rank in range(1, 10)]
+
+    full = search(
+        entry=7, text=("cat",), without=("dog",), weight=0.3, classes=("bird",), like=(3,)
+    )
+    for name, query in (("birds", request), ("all", full)):
+        answer(service, SavedSearchesRequest(save=name, query=query))
+    saved = answer(service, SavedSearchesRequest())
+    assert saved.can_save and [entry.name for entry in saved.searches] == ["birds", "all"]
+    for entry, query in zip(saved.searches, (request, full), strict=True):
+        parameters = {
+            name: value for name, value in entry.query.items() if value not in (None, [], ())
+        }
+        if "entry" in parameters:
+            (parameters["entry"],) = parameters["entry"]
+        assert ImageSearchRequest(**parameters, top=query.top) == query
+    store = service.index.store
+    SavedSearches(store).save("by date", SearchRequest(texts=("a",), sort="date"))
+    SavedSearches(store).save("file", SearchRequest(images=(str(demo / "vit.safetensors"),)))
+    SavedSearches(store).save("two", SearchRequest(texts=("a", "b")))
+    answer(service, SavedSearchesRequest(delete="birds"))
+    queries = {
+        entry.name: entry.query for entry in answer(service, SavedSearchesRequest()).searches
+    }
+    assert queries.pop("all") and queries == {"by date": None, "file": None, "two": None}
+    upload = SavedSearchesRequest(save="upload", query=search(photo="f" * 32))
+    assert error(service, upload, b"a photograph").status_code == 400
+
+
+def test_a_blocked_list_of_searches(demo: Path, tmp_path: Path) -> None:
+    shutil.copytree(demo / "index", tmp_path / "index")
+    service = Service(Sources(index=str(tmp_path / "index")))
+    (tmp_path / "index" / "searches.json").mkdir()  # cannot be replaced by a file
+    failure = error(service, SavedSearchesRequest(save="a", query=search(text=("a",))))
+    assert failure.status_code == 400 and "searches.json" in failure.detail
+    assert str(tmp_path) not in failure.detail

@@ -32,10 +32,12 @@ function contextOf(path, signal) {
 
 export function go(address, { replace = false } = {}) {
   const over = history.state?.over; // an entry of a dialog, which is replaced
+  const moved = new URL(address, location).pathname !== location.pathname;
   if (over || address !== location.pathname + location.search) {
     history[replace || over ? "replaceState" : "pushState"](null, "", address);
   }
   show();
+  if (moved) scrollTo({ top: 0, behavior: "instant" }); // Back returns to where it was
 }
 
 function first() {
@@ -77,7 +79,7 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   const moved = link.pathname !== location.pathname;
   go(link.pathname + link.search);
-  if (moved) main.focus();
+  if (moved) main.focus({ preventScroll: true });
 });
 addEventListener("popstate", show);
 

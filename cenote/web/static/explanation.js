@@ -2,7 +2,9 @@
 import { counted, el, percent } from "./dom.js";
 import { entryPicture } from "./photos.js";
 
-const KNOWN = ["terms", "words", "proxies", "weight", "text", "image", "sentences", "unknown", "matches"];
+const KNOWN = [
+  "terms", "words", "proxies", "weight", "text", "image", "sentences", "unknown", "matches", "shares", "examples",
+];
 
 // Return texts, or lists of texts and elements, for el(..., reason).
 export function explain({ method, why: details = {} }, query) {
@@ -22,6 +24,12 @@ export function explain({ method, why: details = {} }, query) {
   }
   if (image && plus) reasons.push(`Similar to the image, modified by the text ${plus}.`);
   if (minus) reasons.push(`Excluded: ${minus}.`);
+  if (details.examples) {
+    const { like, unlike } = details.examples;
+    const towards = like ? `towards ${counted(like, "image")} that you like` : "";
+    const away = unlike ? `away from ${counted(unlike, "image")} that you do not like` : "";
+    reasons.push(`Moved ${[towards, away].filter(Boolean).join(", and ")}.`);
+  }
   if (details.unknown?.length) reasons.push(`The model was not trained on ${list(details.unknown)}: results for it are a guess.`);
   if (details.words?.length) {
     const named = details.words.map(({ word, weight }) => `${word} (${weight.toFixed(2)})`).join(", ");

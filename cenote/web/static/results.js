@@ -3,6 +3,7 @@ import { cancelled } from "./api.js";
 import { counted, el, openDialog, roving } from "./dom.js";
 import { adopt, entryPicture, patient } from "./photos.js";
 import { explain } from "./explanation.js";
+import { reasoning } from "./reasoning.js";
 
 const labels = ({ label, domain }) => [label, domain].filter(Boolean).join(" · ");
 
@@ -23,9 +24,10 @@ export function resultGrid(response, query, actions) {
   const reasons = () => explain(response, query).map((reason) => el("div", {}, reason));
   const grid = el("div", { class: "results", role: "group", "aria-label": "Results, the best first" },
     response.results.map((result, place) =>
-      card(result, place, () => closer(response.results, place, reasons, actions))));
-  roving(grid);
-  return el("div", {}, el("details", { class: "why" }, el("summary", {}, "Explanation"), reasons()), grid);
+      card(result, place, actions, () => closer(response.results, place, reasons, actions))));
+  roving(grid, ".result");
+  return el("div", {}, reasoning(response),
+    el("details", { class: "why" }, el("summary", {}, "Explanation"), reasons()), grid);
 }
 
 function shot(result, side, loading) {
@@ -37,18 +39,23 @@ function shot(result, side, loading) {
 
 const gone = () => el("span", { class: "gone" }, "This file no longer exists");
 
-function card(result, place, onclick) {
+// The dialog has the same two buttons for the keyboard.
+function card(result, place, { like, unlike }, onclick) {
   const score = result.score.toFixed(3);
   const name = labels(result) || result.name;
   const told = `${place + 1}: ${name}, score ${score}`;
-  return el("button", { type: "button", class: "result", onclick, "aria-label": told },
+  const mark = (sign, title, act) => el("button", {
+    type: "button", class: "mark", tabIndex: -1, title, "aria-label": `${title}: ${place + 1}`, onclick: () => act(result.entry),
+  }, sign);
+  return el("div", { class: "hit" }, el("button", { type: "button", class: "result", onclick, "aria-label": told },
     shot(result, 256, place < 12 ? "eager" : "lazy"),
     el("span", { class: "told" }, el("span", { class: "name" }, name), el("span", { class: "number" }, score)),
     evidence(result).slice(0, 1).map((text) => el("span", { class: "hint match" }, text)),
-    result.duplicates > 0 && el("span", { class: "badge" }, `+${result.duplicates} duplicates`));
+    result.duplicates > 0 && el("span", { class: "badge" }, `+${result.duplicates} duplicates`)),
+  el("span", { class: "marks" }, mark("+", "More like this", like), mark("−", "Not like this", unlike)));
 }
 
-function closer(results, place, reasons, { from, add, look }) {
+function closer(results, place, reasons, { from, add, look, like, unlike }) {
   const dialog = el("dialog", { class: "closer", "aria-label": "Result" });
   const body = el("div", { class: "inside" });
   const statusLine = el("p", { class: "hint", role: "status" });
@@ -81,6 +88,8 @@ function closer(results, place, reasons, { from, add, look }) {
       el("div", { class: "row actions" },
         act("Search with this image", leave(() => from(result.entry)), "main"),
         act("… and add a text", leave(() => add(result.entry))),
+        act("More like this", leave(() => like(result.entry))),
+        act("Not like this", leave(() => unlike(result.entry))),
         look && !result.missing && act("Show in Look", () => lookAt(result.entry))), statusLine));
   }
 

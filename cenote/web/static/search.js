@@ -1,12 +1,16 @@
 // Search by image, by text or by both; every result can start the next search.
-import { Failure, Latest, request, cancelled } from "./api.js";
+import { Failure, Latest, address, request, cancelled } from "./api.js";
 import { resultGrid, placeholders } from "./results.js";
 import { choice, counted, el, field, hero, slider, status, errorBox } from "./dom.js";
 import { requestPhoto, entryPicture, isPhoto, patient, picker, picture } from "./photos.js";
+import { savedSearches } from "./saved.js";
 
 export const title = "Search";
 const TOP = 24;
-const NAMES = ["photo", "entry", "text", "not", "weight", "method", "class", "domain"];
+const NAMES = ["photo", "entry", "text", "not", "weight", "method", "class", "domain", "like", "unlike"];
+const EXAMPLES = { like: "More like", unlike: "Not like" };
+const MOST = 50; // examples of a kind
+const DELAY = 150; // milliseconds between the last move of the slider and the search
 const AUTO = "auto: text, image, or the best method for both that this index supports.";
 
 export function enter(main, { about, signal, set, go }) {
@@ -20,6 +24,8 @@ export function enter(main, { about, signal, set, go }) {
   signal.addEventListener("abort", () => latest.cancel());
   let shown = null;
   let held = false; // the weight's slider is being moved
+  let timer = 0;
+  signal.addEventListener("abort", () => clearTimeout(timer));
 
   const words = (placeholder) =>
     el("input", { type: "search", placeholder, autocomplete: "off", enterKeyHint: "search" });
@@ -40,17 +46,24 @@ export function enter(main, { about, signal, set, go }) {
     });
   const auto = el("button", { type: "button", class: "small", onclick: () => set({ weight: undefined }) }, "Auto");
   const weight = slider("Weight of the text", {
-    value: 0.5, step: 0.05, words: (value) => (held || shown?.weight ? `${Math.round(100 * value)}% text` : "auto"),
-    input: () => (held = true),
-    change: (value) => ((held = false), set({ weight: value, method: undefined }, { replace: true })),
+    value: 0.5, step: 0.01,
+    words: (value) => `${held || shown?.weight ? "" : "auto, "}${Math.round(100 * value)}% text`,
+    input: (value) => {
+      held = true;
+      clearTimeout(timer);
+      timer = setTimeout(() => weigh(value), DELAY);
+    },
+    change: (value) => ((held = false), clearTimeout(timer), weigh(value)),
   });
+  const weigh = (value) => set({ weight: value, method: undefined }, { replace: true });
   const ends = el("div", { class: "row ends", "aria-hidden": "true" }, el("span", {}, "image"), el("span", {}, "text"));
   const balance = el("div", { class: "balance", hidden: true }, weight, ends, auto);
+  const examples = el("div", { class: "examples" });
   const form = el("form", { class: "query", role: "search", onsubmit: submit },
     el("div", { class: "ask" }, el("div", { class: "image" }, given, takes),
       el("div", { class: "words" }, field("Text", text), field("Without", without),
         el("button", { type: "submit", class: "main" }, "Search"))),
-    balance,
+    examples, balance,
     el("details", { class: "more" }, el("summary", {}, "Method and filters"),
       el("div", { class: "row" }, field("Method", methods), filters.map(({ element }) => element)), aboutMethod));
   const hints = el("div", { class: "hints", role: "group", "aria-label": "Suggestions" },
@@ -61,13 +74,18 @@ export function enter(main, { about, signal, set, go }) {
       onclick: () => set(only({ entry })),
     }, el("img", { src: entryPicture(entry, 96), alt: "", loading: "lazy" }))));
   const statusLine = status();
+  const table = el("a", { class: "hint", download: "results.csv", hidden: true }, "Download as CSV");
+  const saved = savedSearches({
+    signal, say: (sentence) => statusLine.say(sentence), current: () => shown,
+    open: (query) => (set(only(query)), scrollTo({ top: 0 })),
+  });
   const errorArea = el("div");
   const results = el("div", { class: "answer" });
   main.append(
     hero("Search by image, by text, by both",
       `Among ${counted(index.images, "image")}, with ${index.model.split("/").pop()}. An image and a text together ` +
       "find images similar to this one, modified by the text."),
-    form, hints, statusLine, errorArea, results);
+    form, hints, el("div", { class: "row tools" }, saved, table), statusLine, errorArea, results);
 
   // A new query without parameters of the previous one.
   const only = (parameters) => ({ ...Object.fromEntries(NAMES.map((name) => [name, undefined])), ...parameters });
@@ -81,21 +99,37 @@ export function enter(main, { about, signal, set, go }) {
     set({ ...parameters, ...(fits ? {} : { method: undefined }), ...(image && words ? {} : { weight: undefined }) });
   }
 
+  // Add an example, or remove it; what was the opposite before is not any more.
+  function mark(kind, entry, added = true) {
+    const other = kind === "like" ? "unlike" : "like";
+    const without = (list) => list.filter((one) => one !== String(entry));
+    const marked = added ? [...without(shown[kind]), String(entry)].slice(-MOST) : without(shown[kind]);
+    change({ ...shown, [kind]: marked, [other]: without(shown[other]) }); // what is shown may not be in the URL
+  }
+
   function submit(event) {
     event.preventDefault();
     const query = { text: text.value.trim(), not: without.value.trim() };
-    if (query.text || query.not || shown.photo || shown.entry) change(query);
+    if (query.text || query.not || shown.photo || shown.entry || shown.like.length) change(query);
     else statusLine.say("Enter a text, choose an image, or both.");
   }
 
   function leave() {
-    if (text.value.trim() || without.value.trim()) change({ photo: undefined, entry: undefined });
+    if (text.value.trim() || without.value.trim() || shown.like.length) change({ photo: undefined, entry: undefined });
     else set(only(beginning()));
     text.focus();
   }
 
-  const beginning = () =>
-    (index.suggestions.length ? { text: index.suggestions[0] } : { entry: String(index.entries[0] ?? 0) });
+  function beginning() {
+    if (index.example) return { entry: String(index.example.entry), text: index.example.text };
+    return index.suggestions.length ? { text: index.suggestions[0] } : { entry: String(index.entries[0] ?? 0) };
+  }
+
+  const exampleList = (kind, entries) => el("div", { class: `row ${kind}` }, el("span", { class: "hint" }, EXAMPLES[kind]),
+    entries.map((entry) => el("button", {
+      type: "button", class: "tile", title: "Remove", "aria-label": `Remove image ${entry} from ${EXAMPLES[kind].toLowerCase()}`,
+      onclick: () => mark(kind, entry, false),
+    }, el("img", { src: entryPicture(entry, 96), alt: "" }))));
 
   function fill(query) {
     [text.value, without.value] = [query.text ?? "", query.not ?? ""];
@@ -104,18 +138,21 @@ export function enter(main, { about, signal, set, go }) {
     const [image, words] = [Boolean(query.photo || query.entry), Boolean(query.text || query.not)];
     given.replaceChildren(...(image ? [pictureOf(query),
       el("button", { type: "button", class: "small", onclick: leave }, "Remove image")].filter(Boolean) : []));
+    examples.replaceChildren(...Object.keys(EXAMPLES).filter((kind) => query[kind].length)
+      .map((kind) => exampleList(kind, query[kind])));
     for (const option of methods.options) {
       const method = index.methods.find(({ name }) => name === option.value);
       option.disabled = Boolean(method) && (method.image !== image || method.text !== words);
     }
     balance.hidden = !(image && words && ["weicom", undefined].includes(query.method));
     auto.hidden = !query.weight;
-    weight.set(query.weight ?? 0.5);
+    if (!held) weight.set(query.weight ?? 0.5);
     aboutMethod.textContent = index.methods.find(({ name }) => name === query.method)?.about ?? AUTO;
   }
 
   async function answer(query) {
     errorArea.replaceChildren();
+    table.hidden = true;
     takes.clear();
     statusLine.say("Searching …", true);
     if (!results.firstChild) results.append(placeholders(TOP / 2));
@@ -131,10 +168,16 @@ export function enter(main, { about, signal, set, go }) {
         results.replaceChildren(resultGrid(response, query, {
           from: (entry) => (set(only({ entry })), scrollTo({ top: 0 })),
           add: (entry) => (set(only({ entry, text: query.text })), text.focus(), text.select()),
+          like: (entry) => mark("like", entry),
+          unlike: (entry) => mark("unlike", entry),
           look: about.models.length ? (photo) => go(`/look?photo=${encodeURIComponent(photo)}`) : null,
         }));
         statusLine.say(summary(response));
-        if (!held && typeof response.why?.weight === "number") weight.set(response.why.weight);
+        table.href = address("/api/search.csv", parameters);
+        table.hidden = !response.results.length;
+        const { text: said = 0, image: seen = 0 } = response.why?.shares ?? {};
+        const share = response.why?.weight ?? said / (said + seen);
+        if (!held && Number.isFinite(share)) weight.set(share);
       });
     } catch (error) {
       if (cancelled(error) || query !== shown) return; // there is a newer query
@@ -147,9 +190,10 @@ export function enter(main, { about, signal, set, go }) {
 
   return {
     show(parameters) {
-      let query = Object.fromEntries(NAMES.map((name) => [name, meant(name, parameters.get(name))]));
+      let query = Object.fromEntries(NAMES.map((name) => [name, EXAMPLES[name]
+        ? parameters.getAll(name).filter(isEntry).slice(0, MOST) : meant(name, parameters.get(name))]));
       // Without a query, show the results of a suggestion.
-      if (!query.photo && !query.entry && !query.text && !query.not) query = { ...query, ...beginning() };
+      if (!query.photo && !query.entry && !query.text && !query.not && !query.like.length) query = { ...query, ...beginning() };
       if (JSON.stringify(query) === JSON.stringify(shown)) return;
       shown = query;
       fill(query);

@@ -207,4 +207,84 @@ def test_by_keyboard_alone(page: Any) -> None:
     expect(page.get_by_role("dialog")).to_contain_text("2 of 24")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    assert page.evaluate("document.activeElement.matches('.result:nth-child(2)')")
+    assert page.evaluate("document.activeElement.matches('.hit:nth-child(2) .result')")
+
+
+def test_examples_are_marked_and_removed(page: Any, keep: Any) -> None:
+    page.goto("/search?text=cat")
+    answered(page)
+    page.locator(".mark[title='More like this']").nth(1).click()
+    expect(page).to_have_url(re.compile(r"text=cat&like=\d+$"))
+    answered(page)
+    page.locator(".mark[title='Not like this']").first.click()
+    expect(page).to_have_url(re.compile(r"text=cat&like=\d+&unlike=\d+$"))
+    answered(page)
+    keep("search-examples")
+    expect(page.locator(".examples .tile")).to_have_count(2)
+    expect(page.locator(".split .of-examples")).to_be_visible()
+    marked = re.findall(r"like=(\d+)", page.url)
+    for entry in marked:
+        expect(page.locator(f".result img[src*='/entries/{entry}?']")).to_have_count(0)
+    page.locator(".why summary").click()
+    expect(page.locator(".why")).to_contain_text("1 image that you like")
+    page.get_by_label("Text", exact=True).fill("")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"search\?like=\d+&unlike=\d+$"))
+    answered(page)
+    page.locator(".examples .unlike .tile").click()
+    expect(page).to_have_url(re.compile(r"search\?like=\d+$"))
+    answered(page)
+    page.locator(".result").first.click()
+    page.get_by_role("dialog").get_by_role("button", name="Not like this").click()
+    expect(page).to_have_url(re.compile(r"search\?like=\d+&unlike=\d+$"))
+    answered(page)
+
+
+def test_a_search_is_saved_opened_and_deleted(page: Any) -> None:
+    page.goto("/search?text=boat&domain=sketch")
+    answered(page)
+    page.get_by_label("Name of the search").fill("my boats")
+    page.get_by_role("button", name="Save search").click()
+    saved = page.get_by_role("button", name="my boats", exact=True)
+    expect(saved).to_be_visible()
+    page.goto("/search?text=cat")
+    answered(page)
+    saved.click()
+    expect(page).to_have_url(re.compile(r"/search\?text=boat&domain=sketch$"))
+    answered(page)
+    page.get_by_role("button", name="Delete my boats").click()
+    expect(saved).to_have_count(0)
+    page.reload()
+    answered(page)
+    expect(saved).to_have_count(0)
+
+
+def test_the_results_are_downloaded_as_a_table(page: Any) -> None:
+    page.goto("/search?text=cat")
+    names = answered(page)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download as CSV").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert len(lines) == 1 + len(names) and lines[0].startswith("rank,name,score")
+
+
+def test_the_slider_searches_while_it_moves(page: Any, keep: Any) -> None:
+    page.goto("/search?text=cat&entry=1")
+    answered(page)
+    expect(page.locator(".found li").first).to_be_visible()
+    expect(page.locator(".split .of-text")).to_be_visible()
+    keep("search-reasoning")
+    slide(page, "Weight of the text", 0.7, let_go=False)
+    expect(page).to_have_url(re.compile("weight=0.7"))
+    expect(page.locator("main > .status")).to_contain_text(re.compile(r"\bweicom\b"))
+    expect(page.locator(".split")).to_have_attribute("aria-label", re.compile("text 70%"))
+
+
+def test_another_view_begins_at_its_top(page: Any) -> None:
+    page.goto("/search?text=cat")
+    answered(page)
+    page.evaluate("scrollTo(0, 600)")
+    page.locator("nav a[href*='compare']").dispatch_event("click")
+    expect(page.locator("main h1")).to_be_visible()
+    expect(page).to_have_url(re.compile("/compare"))
+    assert page.evaluate("scrollY") == 0
