@@ -1,7 +1,10 @@
 """Texts of images in an index: which words are stored, found, changed, removed, renumbered and upgraded."""
 
+import multiprocessing
 import os
+import shutil
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -159,6 +162,27 @@ def test_an_index_of_an_earlier_version_that_may_only_be_read(shared: Path) -> N
     make_earlier_version(shared)
     texts = read_as_a_guest(shared, lambda index: (index.find_texts(["c1"]), len(index.images())))
     assert texts == "(None, 60)"
+
+
+def test_a_killed_upgrade_is_repeated(tmp_path: Path) -> None:
+    """SIGKILL at some moment of it."""
+    index, _ = filled(tmp_path / "ix", 1500)
+    index.db.close()
+    make_earlier_version(tmp_path / "ix")
+    for turn in range(6):
+        folder = tmp_path / str(turn)
+        shutil.copytree(tmp_path / "ix", folder)
+        process = multiprocessing.get_context("fork").Process(
+            target=LocalStore.open, args=(folder,)
+        )
+        process.start()
+        time.sleep(0.023 * turn)
+        process.kill()
+        process.join(60)
+        index = LocalStore.open(folder)
+        assert rows_with(index, "c0", "c1", "c2") == list(range(1500))
+        assert len(index.images()) == 1500
+        index.db.close()
 
 
 def test_a_writer_that_is_at_work_upgrades(tmp_path: Path) -> None:

@@ -57,6 +57,16 @@ def test_by_text_by_image_and_by_both(page: Any, photograph: Path) -> None:
     expect(page.locator("main > .status")).to_contain_text(re.compile(r"\bimage\b"))
 
 
+def test_words_that_match_are_shown(page: Any) -> None:
+    page.goto("/search")
+    answered(page)
+    ask(page, "sketch")
+    answered(page)
+    expect(page.locator(".result .match").first).to_contain_text("sketch")
+    page.locator(".result").first.click()
+    expect(page.locator(".closer .facts ul")).to_contain_text("looks like it")
+
+
 def test_on_from_a_result(page: Any, context: Any) -> None:
     page.goto("/search?text=cat")
     answered(page)
