@@ -84,12 +84,12 @@ def run(
 ) -> None:
     """Find images by image ("more like this"), by text, or by both ("this, but as a sketch").
 
-    Scores are cosines to the query, or to the sum that represents it; WeiCom's are from 0 to 1,
-    those of product, basic and normalised-sum have scales of their own. A text is also searched in
-    classes, folder and file names, captions and keywords: if it occurs there, scores are
-    probabilities that count both. Near-duplicates are hidden
-    behind the best of them; a file that does not exist any longer is marked. Exit code 2: wrong
-    input, or an index that cannot be used.
+    The score of a text is the estimated share of right images at that score, by what they look like
+    and by the classes, folder and file names, captions and keywords in which it occurs; images that
+    unrelated words would rank as high are listed apart. Other scores are cosines to the query, or to
+    the sum that represents it; WeiCom's are from 0 to 1, those of product, basic and normalised-sum
+    have scales of their own. Near-duplicates are hidden behind the best of them; a file that does
+    not exist any longer is marked. Exit code 2: wrong input, or an index that cannot be used.
 
     Args:
         index: a folder of cenote index, or Milvus as there.
@@ -224,9 +224,8 @@ def _print_warnings(answer: SearchAnswer, index: str) -> None:
             f"{missing} of these files do not exist any longer: `cenote index IMAGES -o {index}` "
             "with their present folder recognizes them by their contents"
         )
-    if unknown := answer.why.get("unknown"):
-        words = ", ".join(unknown)
-        print_message(f"the model was not trained on {words}: results for that are a guess")
+    for note in answer.notes:
+        print_message(note)
 
 
 def result_fields(result: RankedImage) -> dict[str, object]:
@@ -237,6 +236,7 @@ def result_fields(result: RankedImage) -> dict[str, object]:
         "score": round(result.score, 6),
         "visual": round(result.visual, 6),
         "matches": [match._asdict() for match in result.matches],
+        "doubtful": result.doubtful,
         "missing": result.missing,
         "class": entry.label,
         "domain": entry.domain,
@@ -255,9 +255,11 @@ def result_fields(result: RankedImage) -> dict[str, object]:
 def _table(answer: SearchAnswer, cut: float | None) -> str:
     if not answer.searched:
         return "no image passes the filter"
-    lines = []
+    lines = list[str]()
     is_fused = "matches" in answer.why
     for place, result in enumerate(answer.results, 1):
+        if result.doubtful and not (lines and answer.results[place - 2].doubtful):
+            lines.append("no better than chance:")
         cells = [f"{place:3d}", f"{result.score:6.3f}", result.entry.path]
         if label := "/".join(filter(None, (result.entry.label, result.entry.domain))):
             cells.append(label)
@@ -287,8 +289,7 @@ def _reasons(why: Mapping[str, Any]) -> str:
     """Return a line for each reason."""
     lines = dict(why)
     lines["terms"] = ", ".join(f"{term['text']} {term['weight']:+g}" for term in why["terms"])
-    for name in ("images", "unknown"):
-        lines[name] = ", ".join(why.get(name, ()))
+    lines["images"] = ", ".join(why.get("images", ()))
     if "words" in why:
         lines["words"] = ", ".join(f"{w['word']} {w['weight']:.2f}" for w in why["words"])
     if "proxies" in why:

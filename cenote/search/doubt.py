@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..models.image_text import ImageText, Vocabulary
 from .database import nearest_rows
+from .store import Store
 from .words import WordMemory, imagenet_names, remember_words, unique_words
 
 MIN_FAMILIARITY = 0.5  # of a text that a model with a vocabulary knows
@@ -25,6 +26,7 @@ MAX_SAMPLE = 2000  # images that the unrelated texts are compared with
 NULL_QUANTILE = 0.95  # of unrelated texts that a text must exceed
 SPELLING_LENGTH = 40  # letters of a text whose spelling is compared
 NONSENSE = 100  # made-up words
+TIE_WEIGHT = 1e-6
 
 
 @dataclass(frozen=True)
@@ -150,3 +152,42 @@ class ShareCalibration:
         if not scores.numel() or not null_scores.numel():
             return True
         return bool(best_mean(scores) <= best_mean(null_scores).median())
+
+    def is_doubtful(self, shares: Tensor) -> Tensor:
+        """Return whether unrelated texts, as a rule, reach these shares with their best images."""
+        return shares <= torch.tensor(self.intercept).sigmoid()
+
+
+class ScoreJudge:
+    """Judges the texts and the scores of searches in one index, by a sample of its images."""
+
+    def __init__(self, store: Store, model: ImageText) -> None:
+        self.store, self.model, self.calibration = store, model, ShareCalibration()
+        self.sampled_size = -1  # of the index, when the sample was taken
+
+    def _update(self) -> None:
+        """Take another sample if images were added or removed."""
+        if len(self.store) == self.sampled_size:
+            return
+        rows = [image.row for image in self.store.sample(MAX_SAMPLE)]
+        self.images = torch.empty(0, self.store.dim)
+        if rows:
+            self.images = self.store.vectors(torch.tensor(rows)).float()
+        self.null_scores = unrelated_scores(self.model, self.images)
+        self.sampled_size = len(self.store)
+
+    def assess(self, texts: Sequence[str]) -> list[TextFamiliarity]:
+        self._update()
+        return assess_texts(texts, self.model, self.images)
+
+    def shares(self, scores: Tensor) -> Tensor | None:
+        """Return the estimated share of right images at each cosine of a text; None if unknown.
+
+        It is unknown if the index is so large and remote that no sample can be taken.
+        """
+        self._update()
+        if not self.null_scores.numel():
+            return None
+        shares = self.calibration.shares(scores.double(), self.null_scores)
+        # Far from the null distribution shares are equal in floating point: the cosine decides.
+        return (1 - TIE_WEIGHT) * shares + TIE_WEIGHT * (1 + scores) / 2

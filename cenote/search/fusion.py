@@ -34,19 +34,19 @@ CERTAINTY: dict[str, tuple[float, float]] = {
     "caption": (0.95, 0.5),
 }
 MAX_VISUAL = 0.9  # a class of that name is more certain
-MIDDLE, STEEPNESS = 3.5, 2.0  # p_visual is half of MAX_VISUAL at 3.5 deviations over the mean
+MIDDLE, STEEPNESS = 3.5, 2.0  # of `relative_shares`: half at 3.5 deviations over the mean
 MAX_UNWANTED = 0.9  # p_text above which an image is taken out
 MAX_CANDIDATES = 2000  # images that match by text, if only candidates are ranked
 MAX_MATCHES = 3  # texts that are shown for an image
 
 
-def visual_shares(scores: Tensor) -> Tensor:
-    """Return p_visual (N,), which increases with the visual score, of the images of a search."""
+def relative_shares(scores: Tensor) -> Tensor:
+    """Return p_visual (N,) of scores that are not calibrated, relative to the other images."""
     if len(scores) < 2:
-        return torch.full_like(scores, MAX_VISUAL / 2)
+        return torch.full_like(scores, 0.5)
     scores = scores.double()  # in which different scores have different shares
     deviations = (scores - scores.mean()) / scores.std().clamp(min=1e-6)
-    return MAX_VISUAL * torch.sigmoid(STEEPNESS * (deviations - MIDDLE))
+    return torch.sigmoid(STEEPNESS * (deviations - MIDDLE))
 
 
 def text_strengths(hits: TextHits) -> Tensor:
@@ -113,13 +113,13 @@ class TextEvidence(NamedTuple):
         return self.rows[self.unwanted > MAX_UNWANTED]
 
     def fuse(self, visual: Tensor, rows: Tensor) -> Tensor:
-        """Return p (N,) for visual scores (N,) of `rows` (N,), ascending."""
+        """Return p (N,) for p_visual (N,) of `rows` (N,), ascending."""
         wanted, unwanted = torch.zeros(2, len(rows), dtype=torch.double)
         places = torch.searchsorted(rows, self.rows).clamp(max=len(rows) - 1)
         is_ranked = rows[places] == self.rows
         wanted[places[is_ranked]] = self.wanted[is_ranked].double()
         unwanted[places[is_ranked]] = self.unwanted[is_ranked].double()
-        return (1 - (1 - visual_shares(visual)) * (1 - wanted)) * (1 - unwanted)
+        return (1 - (1 - MAX_VISUAL * visual) * (1 - wanted)) * (1 - unwanted)
 
 
 def find_evidence(view: Store, terms: Sequence[tuple[str, float]]) -> TextEvidence | None:

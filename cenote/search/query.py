@@ -14,14 +14,16 @@ from torch import Tensor
 
 from ..data import read_image
 from ..data.digests import digest_of
+from ..models.image_text import Vocabulary
 from ..options import check_number
 from ..predict.engine import embed_images
 from ..unit import unit
 from .composition import ComposedQuery, Scorer, text_vectors
 from .database import top_k
+from .doubt import ScoreJudge, TextFamiliarity
 from .feedback import QUERY, refine
 from .freedom import K, M, N
-from .fusion import MAX_CANDIDATES, TextEvidence, find_evidence
+from .fusion import MAX_CANDIDATES, MAX_VISUAL, TextEvidence, find_evidence, relative_shares
 from .load import image_text_device, load_model, load_word_memory, open_store
 from .methods import MethodSpec, compose_all, find_method, parse_method
 from .shares import input_shares
@@ -49,6 +51,7 @@ class RankedImage(NamedTuple):
     row: int = -1  # in the index
     visual: float = 0.0  # score by what the image looks like; `score` may count texts, too
     matches: tuple[TextMatch, ...] = ()  # texts of the image that match the query
+    doubtful: bool = False  # its look is no better than chance, and no text matches
 
 
 SORT_KEYS: dict[str, Callable[[RankedImage], Any]] = {
@@ -146,6 +149,27 @@ class SearchAnswer(NamedTuple):
     exact: bool  # every image was scored, not only the candidates of a nearest-neighbour search
     why: dict[str, Any]
     proxies: tuple[int, ...] = ()  # rows of the neighbours that FreeDom took words from
+    texts: tuple[TextFamiliarity, ...] = ()  # whether the model knows the texts that are wanted
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about texts that the model does not know, and about doubtful results."""
+        notes, unknown = [], [text for text in self.texts if not text.known]
+        if unknown:
+            consequence = "results for it are a guess"
+            if self.method == "text" and not self.results:
+                consequence = "no image was found, and no text that is stored with one contains it"
+            elif self.results and all(result.matches for result in self.results):
+                consequence = "these images were found by the texts that are stored with them"
+            names = ", ".join(f'"{text.text[:40]}"' for text in unknown)
+            nearest = ", ".join(name for text in unknown for name in text.nearest)
+            notes.append(
+                f"the model does not know {names}: {consequence}; nearest words that it knows: "
+                f"{nearest}"
+            )
+        elif self.results and all(result.doubtful for result in self.results):
+            notes.append("no better than chance: unrelated words reach such scores, too")
+        return notes
 
 
 def parse_term(text: str) -> tuple[str, float]:
@@ -194,6 +218,10 @@ class Searcher:
         return model
 
     @cached_property
+    def judge(self) -> ScoreJudge:
+        return ScoreJudge(self.store, self.model)
+
+    @cached_property
     def words(self) -> WordMemory:
         if self.word_list:
             load_words(self.word_list)  # an error before the model is loaded
@@ -207,7 +235,7 @@ class Searcher:
                 f"--words {self.word_list}: '{method}' uses no word list, freedom and searle do"
             )
         words = self.words if needs_words else None
-        return _answer(request, method, self.store, self.model, words)
+        return _answer(request, method, self.store, self.judge, words)
 
 
 def ask(
@@ -215,18 +243,20 @@ def ask(
 ) -> SearchAnswer:
     """Search an index with a model and a word list that are loaded already."""
     store.description.check_model(model, store.where)
-    return _answer(request, request.resolve_method(words is not None), store, model, words)
+    judge = ScoreJudge(store, model)
+    return _answer(request, request.resolve_method(words is not None), store, judge, words)
 
 
 def _answer(
-    request: SearchRequest, method: str, store: Store, model: ImageText, words: WordMemory | None
+    request: SearchRequest, method: str, store: Store, judge: ScoreJudge, words: WordMemory | None
 ) -> SearchAnswer:
     """Return the best `top` images that reach the cut, without near-duplicates, then sorted."""
+    model = judge.model
     images, like, unlike = (
         [_look_up(image, store) for image in group]
         for group in (request.query_images, request.like, request.unlike)
     )
-    why = _explain(request, method, images, model)
+    why = _explain(request, method, images)
     view = store.select(request.filter)
     if not len(view):
         if not request.filter:
@@ -251,17 +281,23 @@ def _answer(
     if not images and not request.visual_only:
         evidence = find_evidence(view, request.terms)
     visual, visual_rows, is_exact = _score(scorer, view, request.top, evidence)
+    wanted = [text for text, weight in request.terms if weight > 0]
+    texts, shares = tuple(judge.assess(wanted)), None
+    is_text_query = method == "text" and bool(wanted) and not (like or unlike)
+    if is_text_query:
+        shares = judge.shares(visual)
     scores, rows = visual, visual_rows
+    if shares is not None:
+        scores = MAX_VISUAL * shares
+    is_relevant = torch.ones_like(rows, dtype=torch.bool)
     if evidence is not None:
         why["matches"] = evidence.fields
-        scores = evidence.fuse(visual, rows)
-    is_relevant = torch.ones_like(rows, dtype=torch.bool)
-    if request.cut is not None:
-        is_relevant = visual >= request.cut
-        if evidence is not None:
-            is_relevant |= torch.isin(rows, evidence.rows[evidence.wanted > 0])
-    if evidence is not None:
+        scores = evidence.fuse(relative_shares(visual) if shares is None else shares, rows)
         is_relevant &= ~torch.isin(rows, evidence.excluded)
+    if request.cut is not None:
+        is_relevant &= scores >= request.cut
+    if is_text_query and isinstance(model, Vocabulary) and not any(text.score for text in texts):
+        is_relevant &= _matches_text(rows, evidence)  # no word of it is known at all
     rows, scores = rows[is_relevant], scores[is_relevant]
     rank = best_results
     if request.near_duplicates == "hide":  # the query images are known to the user as well
@@ -270,15 +306,42 @@ def _answer(
         query_rows = torch.tensor([row for image in query_images for row in image.rows])
         is_other = ~torch.isin(rows, query_rows.long())
         rows, scores = rows[is_other], scores[is_other]
+    results = _with_evidence(rank(scores, rows, view, request.top), visual, visual_rows, evidence)
+    if shares is not None:
+        results = _mark_doubtful(results, judge, texts)
     # Ties keep the more relevant image first.
-    results = sorted(rank(scores, rows, view, request.top), key=SORT_KEYS[request.sort])
-    results = _with_evidence(results, visual, visual_rows, evidence)
+    sort_key = SORT_KEYS[request.sort]
+    results = sorted(results, key=lambda result: (result.doubtful, sort_key(result)))
     why |= scorer.why
     proxies = scorer.why.get("proxies", ())
     if "proxies" in why:
         entries = store.entries(torch.tensor(proxies, dtype=torch.long))
         why["proxies"] = [entry.path for entry in entries]
-    return SearchAnswer(results, method, len(scores), len(view), is_exact, why, tuple(proxies))
+    return SearchAnswer(
+        results, method, len(scores), len(view), is_exact, why, tuple(proxies), texts
+    )
+
+
+def _matches_text(rows: Tensor, evidence: TextEvidence | None) -> Tensor:
+    """Return (N,) bool: a text of the image matches."""
+    if evidence is None:
+        return torch.zeros_like(rows, dtype=torch.bool)
+    return torch.isin(rows, evidence.rows[evidence.wanted > 0])
+
+
+def _mark_doubtful(
+    results: Sequence[RankedImage], judge: ScoreJudge, texts: Sequence[TextFamiliarity]
+) -> list[RankedImage]:
+    """Mark images without a matching text that unrelated texts would rank as high."""
+    shares = judge.shares(torch.tensor([result.visual for result in results]))
+    assert shares is not None
+    is_doubtful = judge.calibration.is_doubtful(shares)
+    if not any(text.known for text in texts):
+        is_doubtful[:] = True
+    return [
+        result._replace(doubtful=doubtful and not result.matches)
+        for result, doubtful in zip(results, is_doubtful.tolist(), strict=True)
+    ]
 
 
 class _QueryImage(NamedTuple):
@@ -303,18 +366,13 @@ def _look_up(image: ImageInput, store: Store) -> _QueryImage:
 
 
 def _explain(
-    request: SearchRequest, method: str, images: Sequence[_QueryImage], model: ImageText
+    request: SearchRequest, method: str, images: Sequence[_QueryImage]
 ) -> dict[str, object]:
-    why: dict[str, object] = {
+    return {
         "method": method,
         "terms": [{"text": text, "weight": weight} for text, weight in request.terms],
         "images": [image.name for image in images],
     }
-    if hasattr(model, "unknown"):  # a small CLIP knows the words that it was trained on
-        words = [word for text, _ in request.terms for word in model.unknown(text)]
-        if words:
-            why["unknown"] = words
-    return why
 
 
 def _compose_query(

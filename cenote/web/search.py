@@ -45,6 +45,7 @@ class SearchResult(Schema):
     score: float
     visual: float = Field(description="score by what the image looks like")
     matches: list[MatchingText] = Field(description="texts of the image that match the query")
+    doubtful: bool = Field(description="its look is no better than chance, and no text matches")
     name: str
     label: str | None
     domain: str | None
@@ -61,6 +62,7 @@ class SearchResponse(Schema):
     searched: int
     exact: bool
     results: list[SearchResult]
+    notes: list[str] = Field(description="what the model does not know about the query")
     why: dict[str, Any]
     seconds: float
 

@@ -212,6 +212,7 @@ class ServedIndex:
                     score=round(result.score, 6),
                     visual=round(result.visual, 6),
                     matches=[MatchingText(**match._asdict()) for match in result.matches],
+                    doubtful=result.doubtful,
                     missing=result.missing,
                     duplicates=len(result.duplicates),
                     name=file_name(result.entry),
@@ -223,6 +224,7 @@ class ServedIndex:
                 )
                 for result in answer.results
             ],
+            notes=answer.notes,
             why=why,
             seconds=round(time.perf_counter() - start, 4),
         )

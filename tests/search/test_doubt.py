@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,12 +15,16 @@ from cenote.models.image_text.text_space import TextSpace
 from cenote.search.doubt import (
     BEST,
     MAX_SAMPLE,
+    ScoreJudge,
     ShareCalibration,
     assess_texts,
     best_mean,
     sample_rows,
     unrelated_scores,
 )
+from cenote.search.local_store import LocalStore
+from cenote.search.query import SearchAnswer, SearchRequest, ask
+from cenote.search.store import ImageEntry, IndexDescription
 from cenote.unit import unit
 from tests.toy_models import COLOURS, narrow_resnet
 
@@ -147,3 +152,75 @@ def test_samples_and_means_of_the_best() -> None:
     assert len(sample) <= MAX_SAMPLE and sample[-1] > 2 * MAX_SAMPLE - 3
     assert len(sample_rows(rows[:0])) == 0
     assert float(best_mean(torch.arange(BEST + 5.0))) == pytest.approx(5 + (BEST - 1) / 2)
+
+
+@pytest.fixture(scope="module")
+def dogs(text_space: TextSpace, tmp_path_factory: pytest.TempPathFactory) -> LocalStore:
+    """An index of ImageNet's dogs, as the model embeds them, in folders without their names."""
+    places = torch.arange(151, 269)  # Chihuahua to Mexican hairless
+    noise = 0.05 * torch.randn(len(places), text_space.dim, generator=torch.manual_seed(0))
+    description = IndexDescription("text-space", text_space.identity, text_space.dim)
+    index = LocalStore.open(tmp_path_factory.mktemp("dogs"), description)
+    entries = [
+        ImageEntry(f"/p/{'zxcvb' if i < 3 else 'photos'}/{i}.jpg", f"{i:032x}", look=i**5)
+        for i in range(len(places))
+    ]
+    with index.writer() as writer:
+        writer.put(entries, unit(text_space.classes[places] + noise))
+    return index
+
+
+def search(dogs: LocalStore, model: TextSpace, text: str) -> SearchAnswer:
+    request = SearchRequest(texts=(text,), near_duplicates="show")
+    return ask(request, dogs, model)
+
+
+def test_a_search_by_a_known_text_has_shares_as_scores(
+    dogs: LocalStore, text_space: TextSpace
+) -> None:
+    answer = search(dogs, text_space, "beagle")
+    scores = [result.score for result in answer.results]
+    assert answer.results[0].row == 162 - 151 and not answer.results[0].doubtful
+    assert scores == sorted(scores, reverse=True) and 0 < scores[-1] < scores[0] < 1
+    assert answer.notes == [] and answer.texts[0].known
+
+
+def test_a_known_text_that_no_image_shows_is_no_better_than_chance(
+    dogs: LocalStore, text_space: TextSpace
+) -> None:
+    answer = search(dogs, text_space, "acoustic guitar")
+    assert answer.texts[0].known and all(result.doubtful for result in answer.results)
+    (note,) = answer.notes
+    assert "chance" in note
+
+
+def test_nonsense_finds_nothing_but_texts(dogs: LocalStore, text_space: TextSpace) -> None:
+    answer = search(dogs, text_space, "qwertyzxcv")
+    (note,) = answer.notes
+    assert answer.results == [] and '"qwertyzxcv"' in note and answer.texts[0].nearest[0] in note
+    named = search(dogs, text_space, "zxcvb")
+    assert sorted(result.row for result in named.results) == [0, 1, 2]
+    assert not any(result.doubtful for result in named.results)
+    (note,) = named.notes
+    assert "stored" in note
+
+
+def test_results_of_a_text_that_is_hardly_known_are_set_apart(
+    dogs: LocalStore, text_space: TextSpace
+) -> None:
+    answer = search(dogs, text_space, "kitten")
+    assert answer.results and all(result.doubtful for result in answer.results)
+    (note,) = answer.notes
+    assert "guess" in note
+
+
+def test_the_sample_follows_the_index(text_space: TextSpace, tmp_path: Path) -> None:
+    index = LocalStore.open(
+        tmp_path, IndexDescription("text-space", text_space.identity, text_space.dim)
+    )
+    judge = ScoreJudge(index, text_space)
+    assert judge.shares(torch.tensor([0.5])) is None
+    with index.writer() as writer:
+        writer.put([ImageEntry("/p/a.jpg", "0" * 32)], text_space.classes[:1])
+    shares = judge.shares(torch.tensor([0.1, 0.5]))
+    assert shares is not None and 0 < float(shares[0]) < float(shares[1]) < 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cenote.search.fusion import CERTAINTY, find_evidence, text_shares, visual_shares
+from cenote.search.fusion import CERTAINTY, MAX_VISUAL, find_evidence, relative_shares, text_shares
 from cenote.search.local_store import LocalStore
 from cenote.search.query import RankedImage, SearchAnswer, SearchRequest, ask
 from cenote.search.store import (
@@ -70,13 +70,14 @@ def test_the_formula() -> None:
     assert shares.tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_visual_shares_keep_the_order() -> None:
+def test_relative_shares_keep_the_order() -> None:
     scores = torch.cat([unit_rows(1, dim=5000)[0], torch.tensor([0.9, 0.9000001])])
-    shares = visual_shares(scores)
+    shares = relative_shares(scores)
     assert torch.equal(shares.argsort(stable=True), scores.argsort(stable=True))
-    assert float(shares.min()) > 0 and float(shares.max()) < min(c for c, _ in CERTAINTY.values())
-    assert visual_shares(torch.tensor([0.3])).isfinite().all()
-    assert visual_shares(torch.tensor([0.3, 0.3])).isfinite().all()
+    assert float(shares.min()) > 0
+    assert min(certainty for certainty, _ in CERTAINTY.values()) > MAX_VISUAL
+    assert relative_shares(torch.tensor([0.3])).isfinite().all()
+    assert relative_shares(torch.tensor([0.3, 0.3])).isfinite().all()
 
 
 def test_a_folder_of_that_name_comes_first(store: LocalStore) -> None:
@@ -91,8 +92,11 @@ def test_a_folder_of_that_name_comes_first(store: LocalStore) -> None:
     ]
     assert "dogwood" not in {text for result in answer.results for _, text in result.matches}
     assert named.score < answer.results[19].score
-    scores = [result.score for result in answer.results]
-    assert scores == sorted(scores, reverse=True) and 0 < scores[-1] < scores[0] < 1
+    for doubtful in (False, True):
+        scores = [result.score for result in answer.results if result.doubtful == doubtful]
+        assert scores == sorted(scores, reverse=True) and 0 < scores[-1] < scores[0] < 1
+    assert [r.doubtful for r in answer.results] == sorted(r.doubtful for r in answer.results)
+    assert not any(result.doubtful and result.matches for result in answer.results)
 
 
 def test_images_of_equal_texts_are_ranked_by_their_looks(store: LocalStore) -> None:
@@ -108,7 +112,9 @@ def test_images_of_equal_texts_are_ranked_by_their_looks(store: LocalStore) -> N
 def test_without_a_match_results_are_visual(store: LocalStore, text: str) -> None:
     fused, visual = search(store, text), search(store, text, visual_only=True)
     assert fused == visual and "matches" not in fused.why
-    assert all(result.score == result.visual and not result.matches for result in fused.results)
+    looks = [result.visual for result in fused.results if not result.doubtful]
+    assert looks == sorted(looks, reverse=True)
+    assert not any(result.matches for result in fused.results)
 
 
 def test_operators_are_words(store: LocalStore) -> None:
@@ -118,7 +124,7 @@ def test_operators_are_words(store: LocalStore) -> None:
 
 def test_visual_only_and_an_image_ignore_texts(store: LocalStore) -> None:
     answer = search(store, "dolphin", visual_only=True)
-    assert all(result.score == result.visual and not result.matches for result in answer.results)
+    assert not any(result.matches for result in answer.results)
     composed = search(store, "dolphin", images=(5,), method="sum")
     assert not any(result.matches for result in composed.results) and "matches" not in composed.why
 
@@ -137,8 +143,8 @@ def test_weights_and_unwanted_texts(store: LocalStore) -> None:
     assert named > visual.index(answer.results[named].visual)  # further down than by its looks
 
 
-def test_the_cut_is_visual(store: LocalStore) -> None:
-    answer = search(store, "dolphin", cut=2.0, top=101)
+def test_the_cut_is_of_the_score(store: LocalStore) -> None:
+    answer = search(store, "dolphin", cut=0.95, top=101)
     assert folders(answer) == ["dolphin"] * 20 and answer.relevant == 20
 
 

@@ -170,10 +170,10 @@ def test_a_mapping_is_trained_once_on_the_whole_index(
     assert trained == [32]
 
 
-def test_scores_are_cosines_best_first(store: Store) -> None:
+def test_visual_scores_are_cosines_best_first(store: Store) -> None:
     asked = {"texts": ("red",), "top": 32, "near_duplicates": "show", "visual_only": True}
     answer = ask(SearchRequest(**asked), store, ColourModel())  # type: ignore[arg-type]
-    scores = [result.score for result in answer.results]
+    scores = [result.visual for result in answer.results]
     assert scores == sorted(scores, reverse=True) and len(scores) == 32 and answer.exact
     rows = [store.images()[result.entry.path].row for result in answer.results]
     assert np.allclose(

@@ -3,7 +3,7 @@ import { counted, el, percent } from "./dom.js";
 import { entryPicture } from "./photos.js";
 
 const KNOWN = [
-  "terms", "words", "proxies", "weight", "text", "image", "sentences", "unknown", "matches", "shares", "examples",
+  "terms", "words", "proxies", "weight", "text", "image", "sentences", "matches", "shares", "examples",
 ];
 
 // Return texts, or lists of texts and elements, for el(..., reason).
@@ -19,8 +19,11 @@ export function explain({ method, why: details = {} }, query) {
   if (!image && plus) reasons.push(`Ranked by ${words}the cosine similarity to the vector of the text ${plus}.`);
   if (details.matches) {
     const fields = Object.entries(details.matches).map(([field, images]) => `${field} of ${counted(images, "image")}`);
-    const where = fields.length ? `The words occur in the ${fields.join(", in the ")}. ` : "";
-    reasons.push(`${where}The score is the probability that the words or the looks of an image are right.`);
+    const where = fields.length ? `The words occur in the ${fields.join(", in the ")}.` : "";
+    if (where) reasons.push(where);
+  }
+  if (method === "text" && plus && !details.examples) {
+    reasons.push("The score is the estimated share of right images at that score.");
   }
   if (image && plus) reasons.push(`Similar to the image, modified by the text ${plus}.`);
   if (minus) reasons.push(`Excluded: ${minus}.`);
@@ -30,7 +33,6 @@ export function explain({ method, why: details = {} }, query) {
     const away = unlike ? `away from ${counted(unlike, "image")} that you do not like` : "";
     reasons.push(`Moved ${[towards, away].filter(Boolean).join(", and ")}.`);
   }
-  if (details.unknown?.length) reasons.push(`The model was not trained on ${list(details.unknown)}: results for it are a guess.`);
   if (details.words?.length) {
     const named = details.words.map(({ word, weight }) => `${word} (${weight.toFixed(2)})`).join(", ");
     reasons.push(`The image was translated into words: ${named}. Each was combined with the text.`);

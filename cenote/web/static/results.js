@@ -16,19 +16,25 @@ export function placeholders(many) {
 }
 
 export function resultGrid(response, query, actions) {
+  const notes = response.notes.map((note) => el("p", { class: "note", role: "note" }, sentence(note)));
   if (!response.results.length) {
-    return el("p", { class: "lead" }, response.searched
+    return el("div", {}, notes, el("p", { class: "lead" }, response.searched
       ? "No results: try fewer words, or another filter."
-      : "No image matches the filters: remove one of them.");
+      : "No image matches the filters: remove one of them."));
   }
   const reasons = () => explain(response, query).map((reason) => el("div", {}, reason));
+  const first = response.results.findIndex(({ doubtful }) => doubtful);
   const grid = el("div", { class: "results", role: "group", "aria-label": "Results, the best first" },
-    response.results.map((result, place) =>
-      card(result, place, actions, () => closer(response.results, place, reasons, actions))));
+    response.results.flatMap((result, place) => [
+      place === first && el("p", { class: "apart" }, "No better than chance:"),
+      card(result, place, actions, () => closer(response.results, place, reasons, actions)),
+    ]));
   roving(grid, ".result");
-  return el("div", {}, reasoning(response),
+  return el("div", {}, notes, reasoning(response),
     el("details", { class: "why" }, el("summary", {}, "Explanation"), reasons()), grid);
 }
+
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 
 function shot(result, side, loading) {
   if (result.missing) return gone();
@@ -47,7 +53,7 @@ function card(result, place, { like, unlike }, onclick) {
   const mark = (sign, title, act) => el("button", {
     type: "button", class: "mark", tabIndex: -1, title, "aria-label": `${title}: ${place + 1}`, onclick: () => act(result.entry),
   }, sign);
-  return el("div", { class: "hit" }, el("button", { type: "button", class: "result", onclick, "aria-label": told },
+  return el("div", { class: result.doubtful ? "hit doubtful" : "hit" }, el("button", { type: "button", class: "result", onclick, "aria-label": told },
     shot(result, 256, place < 12 ? "eager" : "lazy"),
     el("span", { class: "told" }, el("span", { class: "name" }, name), el("span", { class: "number" }, score)),
     evidence(result).slice(0, 1).map((text) => el("span", { class: "hint match" }, text)),
