@@ -14,10 +14,23 @@ from urllib.request import getproxies
 import torch
 from torch import Tensor, nn
 
+SAVED_BACKBONE = "backbone.model."  # names of a backbone's weights in a PooledModel
+
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Fill a timm model from a .safetensors file, or from a .pth file of tensors alone."""
+    """Fill a timm model from a .safetensors file, or from a .pth file of tensors alone.
+
+    Of a saved `PooledModel`, model.safetensors, the backbone is loaded; it has no classifier.
+    """
     state = read_weights(path)
+    if any(name.startswith(SAVED_BACKBONE) for name in state):
+        backbone = {
+            name.removeprefix(SAVED_BACKBONE): value
+            for name, value in state.items()
+            if name.startswith(SAVED_BACKBONE)
+        }
+        classifier = set(model.get_classifier().parameters())  # type: ignore[operator]
+        state = {n: p for n, p in model.named_parameters() if p in classifier} | backbone
     try:
         model.load_state_dict(_as_model_expects(state, model))
     except (RuntimeError, TypeError, AttributeError, KeyError, ValueError) as error:

@@ -20,7 +20,7 @@ import socket
 import sys
 import threading
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any
 from ._arguments import ARGUMENTS
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from ..search.query import Searcher
 
 SWITCH = "CENOTE_RESIDENT"  # 0: never; 1: always; else: if stdout or stderr is a terminal
@@ -42,7 +44,7 @@ SETTINGS = re.compile(
 )
 START = """import json, sys; sys.path[:] = json.loads(sys.argv.pop())
 from cenote.cli._resident import serve; serve(*sys.argv[1:])"""
-# Open indexes of the resident process, in the order of their use; None in any other process.
+# Open indexes of the thread that answers, in the order of their use; None in any other process.
 SEARCHERS: ContextVar[dict[object, Searcher] | None] = ContextVar("searchers", default=None)
 
 
@@ -143,48 +145,50 @@ def _ask(connection: socket.socket | None, request: dict[str, Any]) -> dict[str,
 
 
 def serve(path: str, fingerprint: str) -> None:
-    """Answer requests until none has come for a while, or until one comes from other code."""
+    """Answer requests, one at a time, until none has come for a while."""
+    from concurrent.futures import ThreadPoolExecutor
+
     from filelock import FileLock
 
-    SEARCHERS.set({})
-    with FileLock(f"{path}.lock", timeout=SILENCE), socket.socket(socket.AF_UNIX) as listener:
-        Path(path).unlink(missing_ok=True)  # of a process that was killed
+    threading.excepthook = lambda _: None  # of a connection: its command answers by itself
+    with (
+        FileLock(f"{path}.lock", timeout=SILENCE),
+        ThreadPoolExecutor(1, initializer=SEARCHERS.set, initargs=({},)) as worker,
+        socket.socket(socket.AF_UNIX) as listener,
+        suppress(TimeoutError),
+    ):
+        Path(path).unlink(missing_ok=True)  # of a process that has ended
         listener.bind(path)
         listener.listen()
-        listener.settimeout(IDLE)  # then `accept` raises TimeoutError, which ends the process
-        try:
-            while _serve_request(listener.accept()[0], fingerprint):
-                pass
-        finally:
-            Path(path).unlink(missing_ok=True)
+        listener.settimeout(IDLE)
+        while True:
+            arguments = (listener.accept()[0], fingerprint, worker)
+            threading.Thread(target=_serve_request, args=arguments).start()
 
 
-def _serve_request(connection: socket.socket, fingerprint: str) -> bool:
-    """Send the reply to one request; return whether the process can answer more of them."""
+def _serve_request(connection: socket.socket, fingerprint: str, worker: Executor) -> None:
+    """Send the reply to a request; end the process if it should not answer another."""
+    from concurrent.futures import wait
+
+    reply: dict[str, Any] = {}
     with connection, connection.makefile("rb") as lines:
         connection.settimeout(SILENCE)
-        line, is_done = lines.readline(), threading.Event()
-        if not line:  # Ctrl-C
-            return True
-        request = json.loads(line)
-        if request["fingerprint"] != fingerprint:
-            connection.sendall(b"{}\n")
-            return False
-
-        def send_signs_of_life() -> None:
-            while not is_done.wait(SIGN_OF_LIFE):
+        request = json.loads(lines.readline())
+        if request["fingerprint"] == fingerprint:
+            future = worker.submit(_answer, request)
+            while not wait([future], SIGN_OF_LIFE).done:
                 try:
                     connection.sendall(b"\n")
-                except OSError:  # Ctrl-C: nobody waits for the answer, which may take minutes
-                    os._exit(0)
-
-        thread = threading.Thread(target=send_signs_of_life, daemon=True)
-        thread.start()
-        reply = _answer(request)
-        is_done.set()
-        thread.join()
+                except OSError:  # Ctrl-C
+                    if future.cancel():  # it was not running yet
+                        return
+                    os._exit(0)  # it may run for minutes
+            reply = future.result()
+        else:  # the command starts another process, and must not find this one again
+            os.unlink(connection.getsockname())
         connection.sendall(json.dumps(reply).encode() + b"\n")
-    return reply["code"] in (0, 2)
+    if reply.get("code") not in (0, 2):
+        os._exit(0)
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -58,11 +58,14 @@ def assign_roles(dataset: Dataset, seed: int = 0) -> ClassRoles:
     return roles
 
 
-def make_collages(dataset: Dataset, side: int = 112, seed: int = 0) -> Dataset:
+def make_collages(
+    dataset: Dataset, side: int = 112, seed: int = 0, distilled: bool = False
+) -> Dataset:
     """Return 2 x 2 collages with tiles of `side` pixels, one for each image of a target class.
 
     The nuisance images and the tile of the class depend on the seed and the image only. The tile
-    is the box and the mask; the attribute `tile` is its number from the top left.
+    is the box and the mask; the attribute `tile` is its number from the top left. `distilled`
+    returns the images of the target classes alone, in the same splits [GSP Fig. 3b].
     """
     if side < 1:
         raise ValueError(f"a tile has at least 1 pixel, got {side}")
@@ -81,17 +84,33 @@ def make_collages(dataset: Dataset, side: int = 112, seed: int = 0) -> Dataset:
         tile = random.Random(f"{seed}/tile/{i}").randrange(4)
         x, y = tile % 2 * side, tile // 2 * side
         box = Box(x, y, x + side, y + side)
-        attributes = {"tile": str(tile)}
-        records.append(
-            Record(dataset[i].image, label, split_of[label], (box,), attributes=attributes)
-        )
+        record = Record(dataset[i].image, label, split_of[label])
+        if not distilled:
+            record = record._replace(boxes=(box,), attributes={"tile": str(tile)})
+        records.append(record)
         rows.append(i)
         tiles.append(tile)
     classes = [name for name in dataset.classes if name in split_of]
     collages = pack(records, dataset.root, f"{dataset.name} (collages)", classes)
+    if distilled:
+        collages.name, collages.pixels = f"{dataset.name} (distilled)", TargetPixels(dataset, rows)
+        return collages
     fillers = [nuisances[record.split or ""] for record in records]
     collages.pixels = CollagePixels(dataset, rows, tiles, fillers, side, seed)
     return collages
+
+
+class TargetPixels:
+    """Images of the target classes."""
+
+    def __init__(self, dataset: Dataset, rows: list[int]) -> None:
+        self.dataset, self.rows = dataset, rows
+
+    def image(self, row: int) -> Image.Image:
+        return self.dataset.image(self.rows[row])
+
+    def mask(self, row: int) -> npt.NDArray[np.uint8] | None:
+        return self.dataset.mask(self.rows[row])
 
 
 class CollagePixels:

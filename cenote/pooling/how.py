@@ -21,6 +21,8 @@ class HOW(Pool):
     """Norm-weighted sum of smoothed features: u = η²(Σ_j ‖x_j‖ FC(avg₃(X))_j)
     [Dissertation Eqs. 3.17-3.20].
 
+    The weights are norms, as in the text of the paper; its formula, diag(XᵀX) [SimPool Eq. B10], has
+    their squares.
     FC is a fixed PCA whitening with reduction to `out_dim`: `fit` learns it from local features;
     until then it is the identity (its first `out_dim` rows). The commands that train a network with
     trained weights fit it to 256 training images. `kernel=1` does not smooth and needs no grid.

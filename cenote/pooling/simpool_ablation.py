@@ -34,8 +34,9 @@ class SimPoolAblation(SimPool):
     """SimPool with every component of its ablation [SimPool Table 10, Sec. C.4].
 
     `heads`; `attention` "softmax" or "queries" (queries compete for positions, uniform for a single
-    query); `layers` (own weights) or `iterations` (shared weights); `init` "gap", "learned" or
-    "norm" (features weighted by their squared norm); `similarity` "dot", "distance" or "cosine";
+    query); `layers` (own weights) or `iterations` (shared weights), which the sentence of Sec. 4.4
+    has the other way round; `init` "gap", "learned" or "norm" (features weighted by their squared
+    norm); `similarity` "dot", "distance" or "cosine";
     `k` vectors initialised by k-means; `tied` for W_Q = W_K; `linear` and `norm`: which of "qkv"
     have a linear layer and a LayerNorm; `learn_gamma`, up to `max_gamma`, with `gamma_lr_factor`
     times the learning rate.

@@ -80,7 +80,11 @@ def measure_speed() -> float:
 
 def describe(cost: Cost) -> str:
     """Return the cost in one to three sentences."""
-    text = f"{cost.trainings:,} trainings of {cost.images / 1e6:,.3g} million images in all"
+    images = f"{cost.images:,.0f}"
+    if cost.images >= 1e6:
+        images = f"{cost.images / 1e6:,.3g} million"
+    trainings = f"{cost.trainings:,} training" + "s" * (cost.trainings != 1)
+    text = f"{trainings} of {images} images in all"
     if cost.multiply_adds:
         speed = measure_speed()
         text += (
@@ -88,5 +92,5 @@ def describe(cost: Cost) -> str:
             "billion multiply-adds per second measured on this device"
         )
     if cost.others:
-        text += f"; {cost.others:,} other commands are not estimated"
+        text += f"; other commands: {cost.others:,}, not estimated"
     return f"{text}."

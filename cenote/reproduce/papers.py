@@ -3,7 +3,9 @@
 A table that commands can make declares rows and columns. A cell of it is a list of command lines,
 `commands`, each with a name. Placeholders: {row} and {column} are replaced by their arguments,
 {scale} by those of the scale, {title} by the name of the row, {seed} by the seed, {data} and other
-inputs by what the user gives, and the name of an earlier command by the folder that it wrote.
+inputs by what the user gives, and the name of an earlier command by the folder that it wrote. A row
+or a scale whose commands need different arguments has a mapping from placeholders to them; those of
+a scale replace those of a row.
 """
 
 from __future__ import annotations
@@ -25,6 +27,11 @@ from ..report.table import markdown_table
 PAPERS = ("simpool", "dissertation", "gsp", "sar", "beyond-gap")
 STRICT = ConfigDict(extra="forbid")
 PLACEHOLDER = re.compile(r"\{([\w-]+)\}")
+Arguments = str | dict[str, str]  # of {row} or {scale}, or by placeholder
+
+
+def by_placeholder(arguments: Arguments, name: str) -> dict[str, str]:
+    return {name: arguments} if isinstance(arguments, str) else dict(arguments)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -32,7 +39,7 @@ class Column:
     """A column: `data` is the input for {data}; `score` replaces the table's."""
 
     arguments: str = ""  # for {column}
-    scales: dict[str, str] = field(default_factory=dict)  # for {scale}, after the table's
+    scales: dict[str, Arguments] = field(default_factory=dict)  # after the table's
     data: str = "data"
     score: str = ""
 
@@ -58,10 +65,10 @@ class Item:
     same_as: str = ""  # PAPER/NAME of an equal item
     inputs: dict[str, str] = field(default_factory=dict)  # what the user gives, with a description
     commands: dict[str, str] = field(default_factory=dict)
-    scales: dict[str, str] = field(default_factory=dict)  # arguments by scale: tiny, small, paper
+    scales: dict[str, Arguments] = field(default_factory=dict)  # tiny, small, paper
     metric: str = ""  # what the cells contain
     score: str = ""  # COMMAND/KEY/...: where results.json of a command has the number
-    rows: dict[str, str] = field(default_factory=dict)  # arguments for {row}
+    rows: dict[str, Arguments] = field(default_factory=dict)
     columns: dict[str, Column] = field(default_factory=dict)
     values: dict[str, list[float | None]] = field(default_factory=dict)  # the paper's, by row
     absent: list[str] = field(default_factory=list)  # cells that cannot be: ROW | COLUMN
@@ -95,10 +102,12 @@ class Item:
         return self.values[row][list(self.columns).index(column)]
 
     def arguments(self, row: str, column: str, scale: str) -> dict[str, str]:
-        """Return what {row}, {column} and {scale} stand for."""
+        """Return what {row}, {column}, {scale} and their other placeholders stand for."""
         at = self.columns[column]
-        scaled = f"{self.scales[scale]} {at.scales.get(scale, '')}"
-        return {"row": self.rows[row], "column": at.arguments, "scale": scaled}
+        scaled = by_placeholder(self.scales[scale], "scale")
+        for name, text in by_placeholder(at.scales.get(scale, ""), "scale").items():
+            scaled[name] = f"{scaled.get(name, '')} {text}"
+        return {**by_placeholder(self.rows[row], "row"), **scaled, "column": at.arguments}
 
     def command(self) -> str:
         """Return the command line that makes the table, with placeholders for the inputs."""

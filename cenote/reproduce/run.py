@@ -166,7 +166,7 @@ def run_in_process(job: Job) -> int:
 def run_cells(cells: Sequence[Cell], run: Callable[[Job], int] = run_in_process) -> Iterator[Job]:
     """Run the missing commands; yield each that has ended. A failure is reported and skipped.
 
-    If the first two of a new table fail with the same message, the others are not tried.
+    If two fail alike before any cell has a number, the others are not tried.
     """
     jobs = list_jobs(cells)
     missing = sum(not job.done for job in jobs)
@@ -193,14 +193,15 @@ def run_cells(cells: Sequence[Cell], run: Callable[[Job], int] = run_in_process)
                 errors.append(_last_line(job.log))
                 logger.error("exit code %d: %s", code, errors[-1])
                 skipped.add(job.folder)
-                if missing == len(jobs) and ended == 1 and errors == errors[:1] * 2:
-                    raise ValueError(f"the first two commands failed alike: {errors[0]}")
             elif job.done:
                 (job.folder / CHECKPOINT).unlink(missing_ok=True)
             else:
-                scores = ", ".join(job.missing())
-                logger.error("no %s in %s: see %s", scores, job.folder / RESULTS, job.log)
+                errors.append(f"no {', '.join(job.missing())} in {RESULTS}")
+                logger.error("%s: see %s", errors[-1], job.log)
             ended += 1
+            repeated = len(errors) > len(set(errors))
+            if repeated and all(cell.number() is None for cell in cells):
+                raise ValueError(f"two commands failed alike: {errors[-1]}")
         finally:
             lock.release()
         yield job

@@ -115,10 +115,10 @@ class TextEvidence(NamedTuple):
     def fuse(self, visual: Tensor, rows: Tensor) -> Tensor:
         """Return p (N,) for visual scores (N,) of `rows` (N,), ascending."""
         wanted, unwanted = torch.zeros(2, len(rows), dtype=torch.double)
-        is_ranked = torch.isin(self.rows, rows)
-        places = torch.searchsorted(rows, self.rows[is_ranked])
-        wanted[places] = self.wanted[is_ranked].double()
-        unwanted[places] = self.unwanted[is_ranked].double()
+        places = torch.searchsorted(rows, self.rows).clamp(max=len(rows) - 1)
+        is_ranked = rows[places] == self.rows
+        wanted[places[is_ranked]] = self.wanted[is_ranked].double()
+        unwanted[places[is_ranked]] = self.unwanted[is_ranked].double()
         return (1 - (1 - visual_shares(visual)) * (1 - wanted)) * (1 - unwanted)
 
 

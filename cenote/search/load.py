@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -42,11 +42,11 @@ def find_store(address: str | Path) -> Store | None:
     return find_backend(address).find(str(address))
 
 
-def open_image_text(name: str) -> ImageText:
+def open_image_text(name: str, **options: Any) -> ImageText:
     """Load an image-text model and move it to the default device."""
     from ..models.image_text import create_image_text
 
-    model = create_image_text(name)
+    model = create_image_text(name, **options)
     if isinstance(model, nn.Module):
         model.to(default_device())
     return model
@@ -62,7 +62,9 @@ def image_text_device(model: ImageText) -> torch.device:
 def load_model(store: Store) -> ImageText:
     """Load the model that an index was made with."""
     check_model_file(store)
-    model = open_image_text(store.description.model)
+    # Earlier releases had version 1 of the text-space model only: its identity names no version.
+    options = {"version": 1} if store.description.identity.startswith("text-space/") else {}
+    model = open_image_text(store.description.model, **options)
     store.description.check_model(model, store.where)
     return model
 

@@ -110,7 +110,9 @@ class LocalStore(Store):
             self.open_approximate()
 
     def release(self) -> None:
-        self.db.close()  # SQLite's log would grow until the snapshot is released
+        """Close all files: a snapshot makes SQLite's log grow, a mapped file keeps a disk busy."""
+        self.db.close()
+        self.matrix = self.word_ids = torch.empty(0, self.dim)
 
     def _map(self, name: str, dtype: str, width: int) -> Tensor:
         rows, path = self.db.count, self.folder / f"{name}-{self.db.generation}.bin"

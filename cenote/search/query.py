@@ -258,8 +258,9 @@ def _answer(
     is_relevant = torch.ones_like(rows, dtype=torch.bool)
     if request.cut is not None:
         is_relevant = visual >= request.cut
+        if evidence is not None:
+            is_relevant |= torch.isin(rows, evidence.rows[evidence.wanted > 0])
     if evidence is not None:
-        is_relevant |= torch.isin(rows, evidence.rows[evidence.wanted > 0])
         is_relevant &= ~torch.isin(rows, evidence.excluded)
     rows, scores = rows[is_relevant], scores[is_relevant]
     rank = best_results

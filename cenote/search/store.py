@@ -315,7 +315,7 @@ class Store(Database, Protocol):
         return None
 
     def release(self) -> None:
-        """Release what a reader holds of the database until the next `refresh`."""
+        """Close the files of the index until the next `refresh`."""
         return None
 
     def open_approximate(self) -> bool:

@@ -14,6 +14,7 @@ import sqlite3
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 import torch
@@ -179,9 +180,10 @@ class TextIndex:
         query = "select id, field, text from texts where id in (select value from json_each(?))"
         stored = {text: TextMatch(field, words) for text, field, words in execute(query, (ids,))}
         query = "select row, text from image_texts where text in (select value from json_each(?))"
-        pairs = np.array(execute(query, (ids,)).fetchall(), np.int64).reshape(-1, 2)
-        numbers, places = np.unique(pairs[:, 1], return_inverse=True)
-        used = numbers.tolist()
+        numbers = chain.from_iterable(execute(query, (ids,)))
+        pairs = np.fromiter(numbers, np.int64).reshape(-1, 2)
+        text_ids, places = np.unique(pairs[:, 1], return_inverse=True)
+        used = text_ids.tolist()
         contained = torch.zeros(len(used), len(words), dtype=torch.bool)
         for i, text in enumerate(used):
             contained[i, list(texts[text])] = True

@@ -10,6 +10,7 @@ from PIL import Image
 
 from cenote.backbones import Backbone, Preprocessing, create_backbone, weights
 from cenote.backbones.weights import load_weights
+from cenote.models import create_model, save_model
 from tests.shared_data import shared_data
 
 PHOTOS = {
@@ -167,3 +168,15 @@ def test_the_transform_is_timm_s() -> None:
     )
     image = photo("chelsea.png").convert("RGB")
     assert (given.transform()(image) - theirs(image)).abs().max() < 4 / 127.5
+
+
+def test_the_backbone_of_a_saved_model(tmp_path: Path) -> None:
+    """Of a classifier that is trained first, such as ResNet-20 for GSP's collages."""
+    model = create_model("resnet20", "gap", 5, pretrained=False)
+    save_model(model, tmp_path)
+    loaded = create_backbone("resnet20", pretrained=False, weights=tmp_path / "model.safetensors")
+    images = torch.randn(2, 3, 32, 32)
+    expected = model.eval().backbone(images).tokens
+    torch.testing.assert_close(loaded.eval()(images).tokens, expected)
+    with pytest.raises(ValueError, match="does not fit"):
+        create_backbone("resnet_micro", pretrained=False, weights=tmp_path / "model.safetensors")

@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from cenote.cli import _resident, main
 from cenote.models import create_model
 from cenote.models.image_text.small_clip import SmallClip, save_image_text
 from cenote.models.image_text.text_encoder import TextTower, Words
+from cenote.search import Searcher
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(
@@ -90,44 +93,37 @@ COMMANDS = [
 
 
 def test_the_process_prints_what_the_command_prints(
-    made: Path,
-    switched_on: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    made: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Served in this process, to a thread that asks; the last request ends it."""
+    """Both run in the test process."""
     folders = [made / "photos" if argv[0] == "../ix" else made for argv in COMMANDS]
     expected = []
     for folder, argv in zip(folders, COMMANDS, strict=True):
         monkeypatch.chdir(folder)
         expected.append(answer_by_itself(argv, capfd))
     (made / "found.png").unlink()
-    replies: list[dict[str, Any]] = []
-
-    def ask() -> None:
-        for folder, argv in zip((*folders, "/"), (*COMMANDS, []), strict=True):
-            request: dict[str, Any] = {"fingerprint": "this" if argv else "other", "columns": 80}
-            request |= {"arguments": ["search", *argv], "folder": str(folder)}
-            connection = None
-            while connection is None:  # until it listens
-                connection = _resident._connect(switched_on)
-            replies.append(_resident._ask(connection, request))
-
-    client = threading.Thread(target=ask, daemon=True)
-    client.start()
-    monkeypatch.setenv("CENOTE_RESIDENT", "0")  # as in a process of its own
-    token = _resident.SEARCHERS.set(None)
-    environment = dict(os.environ)
-    _resident.serve(str(switched_on), "this")
-    searchers = _resident.SEARCHERS.get()
-    _resident.SEARCHERS.reset(token)
-    client.join()
+    replies, environment = list[dict[str, Any]](), dict(os.environ)
+    searchers = dict[object, Searcher]()
+    with ThreadPoolExecutor(
+        1, initializer=_resident.SEARCHERS.set, initargs=(searchers,)
+    ) as worker:
+        for folder, argv in zip(folders, COMMANDS, strict=True):
+            command, process = socket.socketpair()
+            arguments = (process, "this", worker)
+            server = threading.Thread(target=_resident._serve_request, args=arguments)
+            server.start()
+            replies.append(_resident._ask(command, make_request(folder, "search", *argv)))
+            server.join()
     keys = ("code", "stdout", "stderr")
-    assert [tuple(reply[key] for key in keys) for reply in replies[:-1]] == expected
+    assert [tuple(reply[key] for key in keys) for reply in replies] == expected
     assert [code for code, *_ in expected] == [0, 0, 0, 2, 0, 0, 2, 0]
-    assert replies[-1] == {} and not switched_on.exists()
     assert (made / "found.png").exists() and dict(os.environ) == environment
-    assert searchers and len(searchers) == _resident.MAX_INDEXES
+    assert len(searchers) == _resident.MAX_INDEXES
+
+
+def make_request(folder: Path, *arguments: str, fingerprint: str = "this") -> dict[str, Any]:
+    request: dict[str, Any] = {"fingerprint": fingerprint, "folder": str(folder), "columns": 80}
+    return request | {"arguments": arguments}
 
 
 @pytest.mark.parametrize(
@@ -201,23 +197,53 @@ def serving(path: Path, **constants: float) -> list[str]:
     return [sys.executable, "-c", "\n".join(["from cenote.cli import _resident", *lines, serve])]
 
 
-def test_one_process_which_ends_when_it_is_idle(tmp_path: Path) -> None:
+@contextmanager
+def started(path: Path, **constants: float) -> Iterator[subprocess.Popen[bytes]]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(serving(path, **constants), env=env, stderr=subprocess.PIPE) as process:
+        while (connection := _resident._connect(path)) is None:
+            assert process.poll() is None
+            time.sleep(0.01)
+        connection.close()  # without a request, as a command that is interrupted
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def test_one_process_until_it_is_idle_or_asked_by_other_code(tmp_path: Path) -> None:
     path, env = tmp_path / "socket", {**os.environ, "PYTHONPATH": str(ROOT)}
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(str(path))  # leaves the file behind
     assert _resident._connect(path) is None
-    with subprocess.Popen(serving(path), env=env) as first:
-        while (connection := _resident._connect(path)) is None:
-            assert first.poll() is None
-            time.sleep(0.01)
-        connection.close()  # without a request: the command was interrupted
+    request = make_request(tmp_path, "--version")
+    with started(path) as first:
         second = subprocess.run(serving(path, SILENCE=0.1), env=env, capture_output=True)
         assert second.returncode == 1 and b"Timeout" in second.stderr  # of the lock
         assert first.poll() is None
-        first.terminate()
-    assert path.exists()
-    third = subprocess.run(serving(path, IDLE=0.1), env=env, capture_output=True, timeout=60)
-    assert b"TimeoutError" in third.stderr and not path.exists()
+        with pytest.raises(ValueError):  # no reply: the folder does not exist
+            _resident._ask(_resident._connect(path), make_request(tmp_path / "none", "--version"))
+        assert _resident._ask(_resident._connect(path), request)["code"] == 0
+        assert _resident._ask(_resident._connect(path), request | {"fingerprint": "other"}) == {}
+        assert first.wait(60) == 0
+    idle = subprocess.run(serving(path, IDLE=0.1), env=env, capture_output=True, timeout=60)
+    assert idle.returncode == 0 and not idle.stderr
+
+
+def test_a_command_that_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets signs of life; if it is interrupted, its turn is cancelled and the process stays."""
+    monkeypatch.setattr(_resident, "SIGN_OF_LIFE", 0.01)
+    is_done, command, process = threading.Event(), *socket.socketpair()
+    with ThreadPoolExecutor(1) as worker:
+        running = worker.submit(is_done.wait)
+        server = threading.Thread(target=_resident._serve_request, args=(process, "this", worker))
+        server.start()
+        with command:
+            command.sendall(json.dumps(make_request(tmp_path, "--version")).encode() + b"\n")
+            assert command.recv(2, socket.MSG_WAITALL) == b"\n\n"
+        server.join()
+        assert not running.done()
+        is_done.set()
 
 
 class Commands:
@@ -300,6 +326,9 @@ def test_a_command_in_a_terminal_starts_it_for_the_next(commands: Commands) -> N
     process = commands.process_id()
     assert process and os.getsid(process) == process  # Ctrl-C and hang-ups do not reach it
     assert commands.run("--text", "cat") == (stdout.removesuffix("\nFalse\n"), "")
+    files = [os.readlink(path) for path in Path(f"/proc/{process}/fd").iterdir()]
+    files += [os.readlink(f"/proc/{process}/cwd"), Path(f"/proc/{process}/maps").read_text()]
+    assert not any(str(commands.folder / "ix") in file for file in files)  # can be unmounted
     make_index(commands.folder, 6)
     assert "of 6 by text" in commands.run("--text", "cat")[0]
     shutil.rmtree(commands.folder / "ix")
@@ -324,7 +353,8 @@ def test_a_process_that_is_killed_hangs_or_has_other_settings(commands: Commands
     os.kill(third, signal.SIGSTOP)
     assert commands.run("--text", "cat", silence=0.5, TZ="Asia/Tokyo") == (expected, "torch")
     os.kill(third, signal.SIGCONT)
-    assert has_ended(third)  # nobody waits for its answer
+    assert commands.run("--text", "cat", TZ="Asia/Tokyo") == (expected, "")
+    assert commands.process_id() == third
 
 
 def test_ctrl_c_ends_the_command(
@@ -344,18 +374,14 @@ def test_ctrl_c_ends_the_command(
 
 
 def test_the_process_ends_when_nobody_waits_for_its_answer(made: Path, tmp_path: Path) -> None:
-    path, env = tmp_path / "socket", {**os.environ, "PYTHONPATH": str(ROOT)}
-    request: dict[str, Any] = {"fingerprint": "this", "folder": str(made), "columns": 80}
-    request["arguments"] = ["search", *COMMANDS[0]]
-    with subprocess.Popen(serving(path, SIGN_OF_LIFE=0.01), env=env) as process:
-        while (connection := _resident._connect(path)) is None:
-            assert process.poll() is None
-            time.sleep(0.01)
+    path, request = tmp_path / "socket", make_request(made, "search", *COMMANDS[0])
+    with started(path, SIGN_OF_LIFE=0.01) as process:
+        connection = _resident._connect(path)
+        assert connection
         with connection:
             connection.sendall(json.dumps(request).encode() + b"\n")
-            assert connection.recv(1) == b"\n"  # a sign of life
+            assert connection.recv(1) == b"\n"  # it imports torch
         assert process.wait(60) == 0
-    assert _resident._connect(path) is None
 
 
 def test_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -449,7 +449,7 @@ def test_sentences_of_index(
     other = tmp_path / "other"
     shutil.copytree(index, other)
     (other / "index.json").write_text(
-        (other / "index.json").read_text().replace("text-space/lite0 ", "text-space/lite0 0")
+        (other / "index.json").read_text().replace("text-space-2/lite0 ", "text-space-2/lite0 0")
     )
     refused(
         ["search", str(other), *ask],

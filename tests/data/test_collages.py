@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cenote.data import BadImage, Dataset, Record, pack
+from cenote.data import BadImage, Dataset, Record, open_dataset, pack
 from cenote.data.collages import SPLITS, assign_roles, make_collages
+from tests.data.benchmarks.labelled_trees import python2_pickle
 
 EACH, SIDE = 4, 8
 
@@ -96,6 +97,37 @@ def test_what_stands_in_a_collage() -> None:
         assert (np.asarray(made.image(i))[mask == 1][:, 0] == own % 256).all()
     assert where == {0, 1, 2, 3}
     assert made.classes == sorted(chain(*found.targets.values()))
+
+
+def test_distilled_images_are_those_of_the_collages_alone() -> None:
+    dataset = flat()
+    collages = make_collages(dataset, SIDE, seed=1)
+    alone = make_collages(dataset, SIDE, seed=1, distilled=True)
+    assert [r[:3] for r in alone] == [r[:3] for r in collages] and alone.classes == collages.classes
+    for i in (0, len(alone) - 1):
+        assert alone.image(i) == dataset.image(int(alone[i].image.removesuffix(".png")))
+        assert alone[i].boxes == () and alone.mask(i) is None
+
+
+def test_collages_of_cifar_100(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        data = np.arange(100, dtype=np.uint8)[:, None].repeat(3 * 32 * 32, 1)
+        fine = list(range(100))
+        labels = {"fine_labels": fine, "coarse_labels": [number // 5 for number in fine]}
+        python2_pickle(tmp_path / name, {"data": data, **labels})
+    names = {
+        "fine_label_names": [f"c{number:03d}" for number in range(100)],
+        "coarse_label_names": [f"s{number:02d}" for number in range(20)],
+    }
+    python2_pickle(tmp_path / "meta", names)
+    collages = open_dataset(f"cifar100-collage:{tmp_path}")
+    alone = open_dataset(f"cifar100-distilled:{tmp_path}")
+    assert collages.splits == alone.splits == {"train": 64, "val": 32, "test": 64}
+    assert collages.image(0).size == (64, 64) and alone.image(0).size == (32, 32)
+    own = alone.image(0).getpixel((0, 0))
+    assert collages[0].label == alone[0].label == f"c{own[0]:03d}"
+    box = collages[0].boxes[0]
+    assert collages.image(0).getpixel((int(box.x1), int(box.y1))) == own
 
 
 def test_seed_and_image_alone_decide() -> None:

@@ -18,7 +18,12 @@ from safetensors.torch import save_file
 
 from cenote.models.image_text import ImageText, Invertible, create_image_text
 from cenote.models.image_text.text_encoder import Words
-from cenote.models.image_text.text_space import CLASS_TEXTS, TextSpace, WordVectors, class_vectors
+from cenote.models.image_text.text_space import (
+    SynsetVectors,
+    TextSpace,
+    WordVectors,
+    class_vectors,
+)
 
 TEXTS = ["dog", "a photo of a dog", "Ein Hund, 12 Katzen!", "x" * 300]
 
@@ -38,47 +43,92 @@ def text_space() -> TextSpace:
     return TextSpace()
 
 
-def test_texts_are_as_wordllama_has_them(text_space: TextSpace) -> None:
+@pytest.fixture(scope="module")
+def first_version() -> TextSpace:
+    return TextSpace(version=1)
+
+
+def test_word_vectors_are_as_wordllama_has_them(first_version: TextSpace) -> None:
     """The package's own inference. Its `load` looks for the tokenizer in a folder that its wheel
     does not have.
     """
     inference = pytest.importorskip("wordllama.inference", reason="needs: pip install wordllama")
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_str(text_space.words.tokenizer.to_str())
-    theirs = inference.WordLlamaInference(text_space.words.table.numpy(), tokenizer).embed(
-        TEXTS, norm=True
-    )
+    words = first_version.text_encoder
+    assert isinstance(words, WordVectors)
+    tokenizer = Tokenizer.from_str(words.tokenizer.to_str())
+    theirs = inference.WordLlamaInference(words.table.numpy(), tokenizer).embed(TEXTS, norm=True)
     torch.testing.assert_close(
-        text_space.embed_texts(TEXTS), torch.from_numpy(theirs), atol=1e-5, rtol=1e-5
+        first_version.embed_texts(TEXTS), torch.from_numpy(theirs), atol=1e-5, rtol=1e-5
     )
-    assert text_space.embed_texts([]).shape == (0, 256)
+    assert first_version.embed_texts([]).shape == (0, 256)
 
 
-def test_an_image_is_the_weighted_mean_of_its_likeliest_classes(text_space: TextSpace) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_image_is_the_weighted_mean_of_its_likeliest_classes(
+    version: int, text_space: TextSpace, first_version: TextSpace
+) -> None:
     """ConSE, one image and one class at a time."""
-    logits = 5 * torch.randn(3, 1000, generator=torch.Generator().manual_seed(0))
-    classes = class_vectors(text_space.words, "names and definitions").double().numpy()
-    for given, found in zip(logits.double().numpy(), text_space.embed_output(logits), strict=True):
-        chosen = sorted(range(1000), key=lambda c: -given[c])[: text_space.top]
-        weights = {c: np.exp(given[c] / text_space.temperature) for c in chosen}
-        mean = sum(weights[c] / sum(weights.values()) * classes[c] for c in chosen)
-        np.testing.assert_allclose(found.numpy(), mean / np.linalg.norm(mean), atol=1e-5)
+    model = {1: first_version, 2: text_space}[version]
+    all_logits = 5 * torch.randn(3, 1000, generator=torch.Generator().manual_seed(0))
+    classes = model.classes.double().numpy()
+    pairs = zip(all_logits.double().numpy(), model.embed_output(all_logits), strict=True)
+    for logits, vector in pairs:
+        likeliest = sorted(range(1000), key=lambda c: -logits[c])[: model.top]
+        weights = {c: np.exp(logits[c] / model.temperature) for c in likeliest}
+        mean = sum(weights[c] / sum(weights.values()) * classes[c] for c in likeliest)
+        np.testing.assert_allclose(vector.numpy(), mean / np.linalg.norm(mean), atol=1e-5)
 
 
-def test_a_class_is_its_names_and_by_half_its_definition() -> None:
+def test_a_class_of_the_first_version_is_its_names_and_its_definition() -> None:
     from timm.data.imagenet_info import ImageNetInfo
 
     words, info = WordVectors(), ImageNetInfo()
     assert info.index_to_description(207) == "golden retriever"
-    told = {texts: class_vectors(words, texts) for texts in CLASS_TEXTS}
+    classes = class_vectors(words)
     for c in (0, 207, 385):
         names, _, definition = info.index_to_description(c, detailed=True).partition(": ")
-        each = words(names.split(", ")).mean(0)
-        half = each / each.norm() + words([definition])[0]
-        torch.testing.assert_close(told["names"][c], each / each.norm())
-        torch.testing.assert_close(told["names and definitions"][c], half / half.norm())
-        torch.testing.assert_close(told["first name"][c], words([names.split(", ")[0]])[0])
+        mean = words(names.split(", ")).mean(0)
+        both = mean / mean.norm() + words([definition])[0]
+        torch.testing.assert_close(classes[c], both / both.norm())
+
+
+def test_a_word_is_near_the_classes_that_are_its_relatives(text_space: TextSpace) -> None:
+    """None of these words is the name of a class."""
+    from timm.data.imagenet_info import ImageNetInfo
+
+    names = [names.split(",")[0] for names in ImageNetInfo().label_descriptions()]
+    relatives = {
+        "dolphin": {"killer whale", "grey whale", "sea lion", "dugong"},
+        "wrench": {"screwdriver", "hammer", "plunger", "plane"},
+        "emu": {"ostrich"},
+        "ketch": {"schooner", "catamaran", "trimaran", "yawl"},
+        "a photo of two motorbikes": {"moped", "motor scooter", "mountain bike"},
+    }
+    classes = torch.nn.functional.normalize(text_space.classes, dim=1)
+    similarities = text_space.embed_texts(list(relatives)) @ classes.T
+    for (text, expected), row in zip(relatives.items(), similarities, strict=True):
+        assert names[int(row.argmax())] in expected, text
+
+
+def test_the_projection_keeps_the_similarities_of_classes(text_space: TextSpace) -> None:
+    encoder = text_space.text_encoder
+    assert isinstance(encoder, SynsetVectors)
+    described = encoder.describe(encoder.synsets.classes)
+    exact, projected = (x @ x.T for x in (described, encoder.classes))
+    assert (exact - projected).square().mean().sqrt() < 0.02
+    torch.testing.assert_close(exact.diag(), torch.ones(1000))
+
+
+def test_a_text_without_a_synset_is_described_by_its_words(text_space: TextSpace) -> None:
+    encoder = text_space.text_encoder
+    assert isinstance(encoder, SynsetVectors)
+    text = "qwertyzxcv"
+    assert [phrase.synsets for phrase in encoder.synsets.phrases(text)] == [()]
+    words = encoder.words([text]) @ encoder.projection[:256]
+    torch.testing.assert_close(encoder([text]), words / words.norm())
+    torch.testing.assert_close(encoder(["dog", text])[1:], encoder([text]))
 
 
 def test_a_photograph_lies_by_its_name(text_space: TextSpace) -> None:
@@ -89,10 +139,12 @@ def test_a_photograph_lies_by_its_name(text_space: TextSpace) -> None:
     assert names[int(found.argmax())] == "cat"
 
 
-def test_identity_is_of_weights_and_settings(text_space: TextSpace) -> None:
+def test_the_identity_of_the_first_version_is_that_of_earlier_releases(
+    text_space: TextSpace, first_version: TextSpace
+) -> None:
     assert TextSpace().identity == text_space.identity
-    assert TextSpace(top=5).identity != text_space.identity
-    assert text_space.identity.startswith("text-space/lite0 ")
+    assert text_space.identity.startswith("text-space-2/lite0 ")
+    assert first_version.identity == "text-space/lite0 6783bb0d54e64ded8588bc9e0e622a2c"
 
 
 # open_clip: a tiny CLIP, and a tiny one whose text tower is SigLIP's (no causal mask, the last
@@ -272,10 +324,8 @@ def test_a_mismatch_that_open_clip_warns_of_is_an_error(monkeypatch: pytest.Monk
     ("name", "options", "values"),
     [
         ("textspace", {}, "'textspace'.*'text-space'"),
-        ("text-space", {"tops": 3}, "'tops'.*'top'"),
-        ("text-space", {"top": 0}, r"\btop\b.*\b1000\b.*\b0\b"),
-        ("text-space", {"temperature": 0}, r"temperature\b.*\b0\b"),
-        ("text-space", {"class_texts": "x"}, "class_texts.*first name.*'x'"),
+        ("text-space", {"versions": 1}, "'versions'.*'version'"),
+        ("text-space", {"version": 3}, "version is one of 1, 2, got 3"),
         ("text-space/vit_micro", {}, "'vit_micro'"),
         ("open_clip/ViT-L-14", {}, "'open_clip/ViT-L-14'.*open_clip/MODEL/TAG"),
         ("open_clip/ViT-B-322/openai", {}, "'ViT-B-322'.*'ViT-B-32'"),

@@ -34,13 +34,16 @@ def test_a_table_is_consistent(item: Item) -> None:
     assert set(item.scales) == {"tiny", "small", "paper"}
     assert set(item.values) <= set(item.rows)
     assert all(len(values) == len(item.columns) for values in item.values.values())
-    known = {"row", "column", "scale", "title", "seed", *item.inputs, *item.commands}
-    texts = [*item.commands.values(), *item.rows.values(), *item.scales.values(), item.score]
+    known = {"title", "seed", "data", *item.inputs, *item.commands}
+    texts = [*item.commands.values(), item.score]
+    arguments = [item.arguments(*cell, scale) for cell in item.cells for scale in item.scales]
     for column in item.columns.values():
         assert column.data in item.inputs
         assert (column.score or item.score).split("/")[0] in item.commands
-        texts += [column.arguments, column.score, *column.scales.values()]
-    assert set(PLACEHOLDER.findall(" ".join(texts))) <= known
+        texts += [column.score]
+    for values in arguments:
+        assert set(PLACEHOLDER.findall(" ".join(texts))) <= known | set(values)
+        assert set(PLACEHOLDER.findall(" ".join(values.values()))) <= known
     for claim in item.claims:
         assert item.matching(claim.higher) and item.matching(claim.lower), claim.says
     names = {f"{row} | {column}" for row in item.rows for column in item.columns}

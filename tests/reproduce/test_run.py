@@ -120,7 +120,7 @@ def test_what_fails_or_runs_elsewhere_is_skipped_with_what_needs_it(tmp_path, ca
     assert len(list(run_cells(cells, pretend))) == 4
 
 
-def test_two_equal_failures_at_the_beginning_end_the_table(tmp_path) -> None:
+def test_two_equal_failures_before_any_number_end_the_table(tmp_path) -> None:
     cells = make_cells(ITEM, "tiny", {"data": "d"}, 3, tmp_path)
     tried: list[Job] = []
 
@@ -183,10 +183,26 @@ def test_half_of_the_results_is_not_the_end(tmp_path, caplog) -> None:
 
     list(run_cells(cells, half))
     assert len(tried) == 4  # each once
-    assert "no standings/GAP/mean in " in caplog.text
+    assert "no standings/GAP/mean in results.json" in caplog.text
     assert cells[1].number() == 1.0 and cells[2].number() is None
     list(run_cells(cells, pretend))
     assert all(job.done for job in list_jobs(cells))
+
+
+def test_data_without_the_score_end_the_table(tmp_path) -> None:
+    """A command that succeeds without the number of its cells has failed as well."""
+    cells = make_cells(ITEM, "tiny", {"data": "d"}, 3, tmp_path)
+    tried: list[Job] = []
+
+    def run_without_score(job: Job) -> int:
+        tried.append(job)
+        job.folder.mkdir(parents=True, exist_ok=True)
+        (job.folder / "results.json").write_text("{}")
+        return 0
+
+    with pytest.raises(ValueError, match="failed alike: no val/accuracy in "):
+        list(run_cells(cells, run_without_score))
+    assert len(tried) == 3  # a training, its evaluation, another training
 
 
 @pytest.mark.parametrize("shift", [-3.0, -0.2, 0.2, 3.0])
@@ -257,16 +273,18 @@ def test_the_cost_at_the_scale_of_the_paper(tmp_path, capsys, monkeypatch) -> No
     arguments = ["--data", "world/tiny", "--scale", "paper", "--seeds", "1", "-o", str(tmp_path)]
     assert main(["reproduce", "simpool/table-10", *arguments]) == 0
     out = capsys.readouterr().out
-    images = 31 * 100 * count_training_images("world/tiny") / 1e6
-    assert f"31 trainings of {images:.3g} million images in all: about " in out
+    images = 31 * 100 * count_training_images("world/tiny")
+    assert f"31 trainings of {images:,} images in all: about " in out
     assert "--yes" in out and not list(tmp_path.iterdir())
 
 
 def test_the_cost_of_a_small_scale_has_the_given_images(tmp_path) -> None:
     item, inputs = find_item("beyond-gap/table-1"), {"data": "d"}
     jobs = list_jobs(make_cells(item, "small", inputs, 3, tmp_path))
-    assert estimate(jobs, {"d": 100}) == Cost(90, 90 * 10 * 100, None)
-    assert describe(estimate(jobs, {"d": 100})) == "90 trainings of 0.09 million images in all."
+    assert estimate(jobs, {"d": 100}) == Cost(90, 90 * 10 * 100, None, 90)
+    assert describe(estimate(jobs, {"d": 100})) == (
+        "90 trainings of 90,000 images in all; other commands: 90, not estimated."
+    )
 
 
 def test_the_cost_of_dino_has_small_views_and_the_teacher() -> None:

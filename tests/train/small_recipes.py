@@ -8,6 +8,7 @@ from cenote.train.recipes import Recipe
 EPOCHS, BATCH, PARTS = 2, 16, 2
 # The smallest network of each family. `depth` is create_model's: 12 + depth blocks.
 SMALL_NETWORKS: Sections = {
+    "resnet20": {},
     "resnet": {"layers": [1, 1, 1, 1], "channels": [8, 8, 16, 16]},
     "convnext": {"depths": [1, 1, 1, 1], "dims": [8, 8, 16, 16]},
     "vit": {"embed_dim": 24, "num_heads": 2, "depth": -10},

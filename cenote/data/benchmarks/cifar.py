@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from ..checks import check, check_layout, errors_in
+from ..collages import make_collages
 from ..dataset import Dataset, pack
 from ..record import Record
 from ..safe_pickle import read_pickle
 from .registry import benchmark
 
 SOURCE = "cs.toronto.edu/~kriz/cifar.html"
-IMAGE_BYTES = 3 * 32 * 32
+SIDE = 32  # pixels
+IMAGE_BYTES = 3 * SIDE * SIDE
 Bytes = npt.NDArray[np.uint8]
+CIFAR_100_TREE = (
+    "train, test, meta\nor train.bin, test.bin, coarse_label_names.txt, fine_label_names.txt"
+)
+CIFAR_100: dict[str, Any] = {
+    "inside": ("cifar-100-python", "cifar-100-binary"),
+    "files": {"train": "train", "test": "test"},
+    "meta": "meta",
+    "names": {f"{kind}_label_names": f"{kind}_label_names.txt" for kind in ("coarse", "fine")},
+}
 
 
 class CifarBatch(NamedTuple):
@@ -37,7 +48,7 @@ class CifarPixels:
         self.images = images
 
     def image(self, row: int) -> Image.Image:
-        pixels = self.images[row].reshape(3, 32, 32).transpose(1, 2, 0)
+        pixels = self.images[row].reshape(3, SIDE, SIDE).transpose(1, 2, 0)
         return Image.fromarray(np.ascontiguousarray(pixels))
 
     def mask(self, row: int) -> None:
@@ -58,12 +69,9 @@ class CifarPixels:
 @benchmark(
     "cifar100",
     "CIFAR-100: 50,000 training and 10,000 test images of 32 x 32 pixels, with superclasses",
-    "train, test, meta\nor train.bin, test.bin, coarse_label_names.txt, fine_label_names.txt",
+    CIFAR_100_TREE,
     SOURCE,
-    inside=("cifar-100-python", "cifar-100-binary"),
-    files={"train": "train", "test": "test"},
-    meta="meta",
-    names={f"{kind}_label_names": f"{kind}_label_names.txt" for kind in ("coarse", "fine")},
+    **CIFAR_100,
 )
 def read_cifar(root: Path, files: dict[str, str], meta: str, names: dict[str, str]) -> Dataset:
     """Read the Python version if its file `meta` exists, else the binary version.
@@ -87,6 +95,26 @@ def read_cifar(root: Path, files: dict[str, str], meta: str, names: dict[str, st
     dataset = pack(_records(root, batches, classes), root, "CIFAR", classes[-1])
     dataset.pixels = CifarPixels(np.concatenate([batch.images for batch in batches]))
     return dataset
+
+
+@benchmark(
+    "cifar100-collage",
+    "CIFAR-100, 2 x 2 collages of an image and three of other classes [GSP Sec. 2.2]",
+    CIFAR_100_TREE,
+    SOURCE,
+    **CIFAR_100,
+    distilled=False,
+)
+@benchmark(
+    "cifar100-distilled",
+    "CIFAR-100, the images of the collages' classes alone [GSP Fig. 3b]",
+    CIFAR_100_TREE,
+    SOURCE,
+    **CIFAR_100,
+    distilled=True,
+)
+def read_collages(root: Path, distilled: bool, **options: Any) -> Dataset:
+    return make_collages(read_cifar(root, **options), SIDE, distilled=distilled)
 
 
 def _records(root: Path, batches: list[CifarBatch], names: Sequence[list[str]]) -> Iterator[Record]:

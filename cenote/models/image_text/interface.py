@@ -70,6 +70,18 @@ class Invertible(ImageText, Protocol):
         """The vectors (B, word_dim) in the place of `$` -> (B, dim), with gradients to the word."""
 
 
+@runtime_checkable
+class Vocabulary(ImageText, Protocol):
+    """A model that can say which texts it knows."""
+
+    @property
+    def known_names(self) -> Sequence[str]:
+        """Names of what it can recognize."""
+
+    def familiarity(self, text: str) -> float:
+        """How much of the text it knows, 0 to 1."""
+
+
 def identity_of(name: str, *parts: nn.Module | Any) -> str:
     """The name and a digest: of modules their tensors, of anything else its repr."""
     state = blake2b(digest_size=16)

@@ -24,6 +24,7 @@ from ...unit import unit
 from ..pooled import PooledModel, load
 from ..saving import WEIGHTS, read_checked, save_model, sha256
 from .interface import encode_texts, encode_with_word, identity_of
+from .synsets import content_words
 from .text_encoder import TextTower, Words
 
 FORMAT = 1
@@ -89,6 +90,15 @@ class SmallClip(nn.Module):
     def unknown(self, text: str) -> list[str]:
         """What training never said of an image: its answers to that are guesses."""
         return self.words.unknown(text)
+
+    @property
+    def known_names(self) -> list[str]:
+        return self.things or self.words.vocabulary
+
+    def familiarity(self, text: str) -> float:
+        """The share of its words that training said of an image, without "a photo of"."""
+        words = content_words(text)
+        return sum(not self.unknown(word) for word in words) / max(len(words), 1)
 
     def embed_with_word(self, template: str, word: Tensor) -> Tensor:
         return encode_with_word(self.text, self.words.encode, self.text.embedding, template, word)

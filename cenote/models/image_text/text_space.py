@@ -2,8 +2,10 @@
 of class names.
 
 An ImageNet classifier says what an image may be; the image's vector is the mean of those classes'
-texts, weighted by their probabilities. What a class is called and how many of them count:
-benchmarks/text_space.py measures it.
+vectors, weighted by their probabilities. A class is described by the word vectors of its names and
+definition and by what WordNet says it is a kind of. A text is described in the same way by the
+synsets of ImageNet-21k that it names: a dolphin is near the killer whale, though no class is called
+dolphin. benchmarks/text_space.py measures the choices.
 """
 
 from __future__ import annotations
@@ -21,11 +23,15 @@ from torch import Tensor, nn
 from ...backbones import create_backbone
 from ...backbones.preprocessing import Transform
 from ...extras import MissingExtra
-from ...options import check_choice, check_number
+from ...options import check_choice
 from ...unit import unit
 from .interface import encode_texts, identity_of
+from .synsets import POWER, imagenet_synsets
 
-CLASS_TEXTS = ("first name", "names", "names and definitions")
+DIM = 256
+HYPERNYM_WEIGHT = 0.5  # of the similarity in WordNet, beside that of word vectors
+WORDING_WEIGHT = 0.5  # of the text's words, beside the synsets that it names
+MIN_COVERAGE = 0.2  # of a synset that is far from all classes: its weight is not zero
 WEIGHTS = Path("weights") / "l2_supercat_256.safetensors"
 TOKENIZER = Path("tokenizers") / "l2_supercat_tokenizer_config.json"
 
@@ -71,25 +77,96 @@ class WordVectors(nn.Module):
         )
 
 
+class SynsetVectors(nn.Module):
+    """`vectors(texts)` -> (N, 256) by the synsets that the texts name; `classes` are (1000, 256).
+
+    A synset has the word vectors of its names and definition, and the features of its hypernyms;
+    both are projected on the principal components of the 1,000 classes.
+    """
+
+    projection: Tensor
+    classes: Tensor
+
+    def __init__(self, words: WordVectors) -> None:
+        super().__init__()
+        self.words, self.synsets, self.dim = words, imagenet_synsets(), DIM
+        classes = self.describe(self.synsets.classes)  # (1000, F)
+        # Float64, and the largest entry positive: another machine finds the same components.
+        values, components = torch.linalg.eigh(classes.double() @ classes.double().T)
+        values, components = values[-DIM:], components[:, -DIM:]
+        largest = components.gather(0, components.abs().argmax(0, keepdim=True))
+        projection = classes.double().T @ (components * largest.sign() / values.sqrt())
+        self.register_buffer("projection", projection.float(), persistent=False)  # (F, 256)
+        self.register_buffer("classes", classes @ self.projection, persistent=False)
+
+    def describe(self, synsets: Sequence[int]) -> Tensor:
+        """Return (N, F), rows of length one or less: word vectors, then features of hypernyms."""
+        names = [self.synsets.names[synset] for synset in synsets]
+        definitions = [self.synsets.definitions[synset] or "-" for synset in synsets]
+        each = self.words([name.lower() for synonyms in names for name in synonyms])
+        named = [vectors.mean(0) for vectors in each.split([len(synonyms) for synonyms in names])]
+        words = unit(unit(torch.stack(named)) + self.words(definitions))
+        hypernyms = self.synsets.features(synsets).to(words)
+        return self._join(words, hypernyms)
+
+    def _join(self, words: Tensor, hypernyms: Tensor) -> Tensor:
+        weights = torch.tensor([1 - HYPERNYM_WEIGHT, HYPERNYM_WEIGHT]).sqrt().tolist()
+        return torch.cat([words * weights[0], hypernyms * weights[1]], 1)
+
+    @torch.no_grad()
+    def forward(self, texts: Sequence[str]) -> Tensor:
+        device = self.projection.device
+        return encode_texts(self._encode, texts, lambda: torch.empty(0, self.dim, device=device))
+
+    def _encode(self, texts: list[str]) -> Tensor:
+        """Weigh senses by coverage^6, phrases by coverage^3 of their best sense.
+
+        Near the classes a sense is likelier to be meant, and a phrase easier to find.
+        """
+        weights = [self._weights(text) for text in texts]
+        synsets = sorted({synset for senses in weights for synset in senses})
+        mix = torch.zeros(len(texts), len(synsets))
+        columns = {synset: column for column, synset in enumerate(synsets)}
+        for row, senses in zip(mix, weights, strict=True):
+            row[[columns[synset] for synset in senses]] = torch.tensor(list(senses.values()))
+        words = self.words([text.lower() for text in texts])
+        nothing = words.new_zeros(len(texts), len(self.projection) - self.words.dim)
+        vectors = unit(self._join(words, nothing) @ self.projection)
+        if synsets:
+            named = unit(mix.to(words) @ (self.describe(synsets) @ self.projection))
+            vectors = named + WORDING_WEIGHT * vectors
+        return vectors
+
+    def _weights(self, text: str) -> dict[int, float]:
+        weights = dict[int, float]()
+        for phrase in self.synsets.phrases(text):
+            senses = {i: max(self.synsets.coverage(i), MIN_COVERAGE) for i in phrase.synsets}
+            total = sum(coverage**POWER for coverage in senses.values())
+            for synset, coverage in senses.items():
+                share = coverage**POWER / total * max(senses.values()) ** (POWER / 2)
+                weights[synset] = weights.get(synset, 0) + share
+        return weights
+
+
 class TextSpace(nn.Module):
-    """`top` classes of the softmax at this `temperature`; `class_texts` describes the classes."""
+    """Version 1 describes classes and texts by word vectors alone, as earlier releases did."""
 
     classes: Tensor
 
-    def __init__(
-        self,
-        backbone: str = "lite0",
-        class_texts: str = "names and definitions",
-        top: int = 20,
-        temperature: float = 3.0,
-    ) -> None:
+    def __init__(self, backbone: str = "lite0", version: int = 2) -> None:
         super().__init__()
-        check_number("temperature", temperature, above=0)
-        self.words = WordVectors()
-        self.dim = self.words.dim
-        classes = class_vectors(self.words, class_texts)
-        check_number("top", top, whole=True, least=1, most=len(classes))
-        self.top, self.temperature = top, temperature
+        check_choice("version", version, (1, 2))
+        words = WordVectors()
+        if version == 1:
+            self.text_encoder: WordVectors | SynsetVectors = words
+            self.top, self.temperature, classes = 20, 3.0, class_vectors(words)
+            settings: tuple[Any, ...] = ("names and definitions", self.top, self.temperature)
+        else:
+            self.text_encoder = SynsetVectors(words)
+            self.top, self.temperature, classes = 50, 2.0, self.text_encoder.classes
+            settings = (POWER, HYPERNYM_WEIGHT, WORDING_WEIGHT, MIN_COVERAGE)
+            settings += (self.top, self.temperature)
+        self.dim = self.text_encoder.dim
         self.register_buffer("classes", classes, persistent=False)
         encoder = create_backbone(backbone, pretrained=True)
         self.preprocessing = encoder.preprocessing
@@ -101,9 +178,9 @@ class TextSpace(nn.Module):
                 f"has {outputs}"
             )
         self.name = f"text-space/{backbone}"
-        self.identity = identity_of(
-            self.name, self.classifier, self.words, class_texts, top, temperature
-        )
+        # An index of version 1 is recognized by the name in its identity.
+        name = self.name if version == 1 else f"text-space-{version}/{backbone}"
+        self.identity = identity_of(name, self.classifier, words, *settings)
 
     def transform(self, scaled_decoding: bool = False) -> Transform:
         return replace(self.preprocessing, scaled_decoding=scaled_decoding).transform()
@@ -122,22 +199,25 @@ class TextSpace(nn.Module):
         return unit(torch.einsum("bt,btd->bd", best.softmax(1), self.classes[which]))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        vectors: Tensor = self.words(texts)
+        vectors: Tensor = self.text_encoder(texts)
         return vectors
 
+    @property
+    def known_names(self) -> list[str]:
+        synsets = imagenet_synsets()
+        return [synsets.names[synset][0] for synset in synsets.classes]
 
-def class_vectors(words: WordVectors, texts: str = "names and definitions") -> Tensor:
-    """(1000, dim) of ImageNet's classes: the first name, all names, or names and definition."""
+    def familiarity(self, text: str) -> float:
+        return imagenet_synsets().familiarity(text)
+
+
+def class_vectors(words: WordVectors) -> Tensor:
+    """(1000, dim) of ImageNet's classes: the sum of their names and of their definition."""
     from timm.data.imagenet_info import ImageNetInfo
 
-    check_choice("class_texts", texts, CLASS_TEXTS)
     described = [line.partition(": ") for line in ImageNetInfo().label_descriptions(detailed=True)]
     names = [all_names.split(", ") for all_names, _, _ in described]
-    if texts == "first name":
-        names = [synonyms[:1] for synonyms in names]
     each = words([name for synonyms in names for name in synonyms])
     means = [vectors.mean(0) for vectors in each.split([len(synonyms) for synonyms in names])]
     named = unit(torch.stack(means))
-    if texts != "names and definitions":
-        return named
     return unit(named + words([definition for _, _, definition in described]))

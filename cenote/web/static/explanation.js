@@ -15,7 +15,8 @@ export function explain({ method, why: details = {} }, query) {
   const image = Boolean(query.photo || query.entry);
   const reasons = [];
   if (image && !terms.length) reasons.push("Ranked by the cosine similarity to the image's vector.");
-  if (!image && plus) reasons.push(`Ranked by the cosine similarity to the vector of the text ${plus}.`);
+  const words = details.matches ? "stored words and by " : "";
+  if (!image && plus) reasons.push(`Ranked by ${words}the cosine similarity to the vector of the text ${plus}.`);
   if (details.matches) {
     const fields = Object.entries(details.matches).map(([field, images]) => `${field} of ${counted(images, "image")}`);
     const where = fields.length ? `The words occur in the ${fields.join(", in the ")}. ` : "";

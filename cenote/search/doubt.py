@@ -1,0 +1,152 @@
+"""Doubt: does a model know a text, and what share of the images at a score is right?
+
+`benchmarks/text_space.py --doubt` and `--calibrate` chose the constants and measure them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import random
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..models.image_text import ImageText, Vocabulary
+from .database import nearest_rows
+from .words import WordMemory, imagenet_names, remember_words, unique_words
+
+MIN_FAMILIARITY = 0.5  # of a text that a model with a vocabulary knows
+NEAREST = 5  # names that are suggested
+BEST = 10  # images by which a text is judged: the first page of results
+MAX_SAMPLE = 2000  # images that the unrelated texts are compared with
+NULL_QUANTILE = 0.95  # of unrelated texts that a text must exceed
+SPELLING_LENGTH = 40  # letters of a text whose spelling is compared
+NONSENSE = 100  # made-up words
+
+
+@dataclass(frozen=True)
+class TextFamiliarity:
+    """How well a model knows a text.
+
+    `score` is comparable between texts of one model, higher is better known: 0 to 1 for a model
+    with a vocabulary, else standard deviations above made-up words. `nearest`: names that the
+    model knows.
+    """
+
+    text: str
+    known: bool
+    score: float
+    nearest: tuple[str, ...]
+
+
+def assess_texts(
+    texts: Sequence[str], model: ImageText, image_vectors: Tensor | None = None
+) -> list[TextFamiliarity]:
+    """Judge each text by the model's vocabulary or, if it has none, by images of the database.
+
+    A model without a vocabulary, such as a CLIP, knows a text if the images nearest to it are
+    nearer than those of made-up words. Without images nothing is said against a text.
+    """
+    if not texts:
+        return []
+    vectors = model.embed_texts(texts).float().cpu()
+    if isinstance(model, Vocabulary):
+        scores = [model.familiarity(text) for text in texts]
+        known = [score >= MIN_FAMILIARITY for score in scores]
+    elif image_vectors is None or not len(image_vectors):
+        scores, known = [0.0] * len(texts), [True] * len(texts)
+    else:
+        images = sample_rows(image_vectors)
+        null = best_mean(_made_up_words(model).vectors @ images.T)  # (NONSENSE,)
+        reached = best_mean(vectors @ images.T)  # (N,)
+        scores = ((reached - null.mean()) / null.std().clamp(min=1e-6)).tolist()
+        known = (reached > null.quantile(NULL_QUANTILE)).tolist()
+    names = _suggestions(model)
+    rows = nearest_rows(vectors, names.vectors, NEAREST)[1].tolist()
+    return [
+        TextFamiliarity(text, is_known, score, _nearest(text, names.words, order))
+        for text, is_known, score, order in zip(texts, known, scores, rows, strict=True)
+    ]
+
+
+def _nearest(text: str, names: Sequence[str], order: Sequence[int]) -> tuple[str, ...]:
+    """Return names that are spelled alike, then those of similar meaning."""
+    alike = list[str]()
+    if len(text) <= SPELLING_LENGTH:
+        alike = difflib.get_close_matches(text.casefold(), names, n=2, cutoff=0.8)
+    return tuple(unique_words([*alike, *(names[row] for row in order)])[:NEAREST])
+
+
+def _suggestions(model: ImageText) -> WordMemory:
+    names = list(model.known_names) if isinstance(model, Vocabulary) else unrelated_texts()
+    return remember_words(model, names)
+
+
+def _made_up_words(model: ImageText) -> WordMemory:
+    rng = random.Random(0)
+    lengths = [rng.randint(4, 12) for _ in range(NONSENSE)]
+    return remember_words(
+        model, ["".join(rng.choices(string.ascii_lowercase, k=length)) for length in lengths]
+    )
+
+
+def unrelated_texts() -> list[str]:
+    """Return the first names of ImageNet's 1,000 classes: few of them are in a database."""
+    return unique_words(names[0] for names in imagenet_names())
+
+
+def sample_rows(image_vectors: Tensor) -> Tensor:
+    """Return at most `MAX_SAMPLE` rows at equal distances."""
+    step = max(-(-len(image_vectors) // MAX_SAMPLE), 1)
+    return image_vectors[::step].float().cpu()
+
+
+def best_mean(scores: Tensor) -> Tensor:
+    """(..., images) -> (...): the mean over the `BEST` highest scores."""
+    return scores.topk(min(BEST, scores.shape[-1])).values.mean(-1)
+
+
+def unrelated_scores(model: ImageText, image_vectors: Tensor) -> Tensor:
+    """Return (texts, images) of unrelated texts and a sample of a database: the null distribution.
+
+    It changes with the database only: compute it once.
+    """
+    return _unrelated_words(model).vectors @ sample_rows(image_vectors).T
+
+
+def _unrelated_words(model: ImageText) -> WordMemory:
+    return remember_words(model, unrelated_texts())
+
+
+@dataclass(frozen=True)
+class ShareCalibration:
+    """The share of right images at a score: a logistic curve of the standardized score.
+
+    A score is standardized by what unrelated texts reach with their best images of the same
+    database: (score - median) / standard deviation of their normal distribution, by quartiles.
+    """
+
+    slope: float = 0.57
+    intercept: float = -2.21
+
+    def standardize(self, scores: Tensor, null_scores: Tensor) -> Tensor:
+        """Return standardized `scores`; `null_scores` are those of `unrelated_scores`."""
+        reached = best_mean(null_scores)
+        low, middle, high = reached.quantile(torch.tensor([0.25, 0.5, 0.75])).tolist()
+        deviation = max((high - low) / 1.349, 1e-6)  # 1.349: quartiles of the normal distribution
+        return (scores - middle) / deviation
+
+    def shares(self, scores: Tensor, null_scores: Tensor) -> Tensor:
+        """Return the estimated share of right images at each score, 0 to 1."""
+        if not null_scores.numel():
+            return torch.zeros_like(scores)
+        return (self.slope * self.standardize(scores, null_scores) + self.intercept).sigmoid()
+
+    def is_chance(self, scores: Tensor, null_scores: Tensor) -> bool:
+        """Return whether an unrelated text has, as a rule, better images than this text."""
+        if not scores.numel() or not null_scores.numel():
+            return True
+        return bool(best_mean(scores) <= best_mean(null_scores).median())

@@ -1,0 +1,162 @@
+"""Every command of docs/papers.md runs, on small data that stand in for the published sets.
+
+A table is made at its tiny scale: one cell of each column that has commands of its own, in another
+row each.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save_file
+
+from cenote.backbones import create_backbone
+from cenote.cli import main
+from cenote.reproduce import make_cells
+from cenote.reproduce.papers import Item, list_items
+from cenote.reproduce.run import Job, run_cells
+from cenote.train.recipes import load_recipe
+from tests.data.benchmarks import annotated_trees
+from tests.docs.reading import ROOT, inline
+from tests.docs.running import release_memory, run
+from tests.docs.shrinking import MICRO, TRAIN
+
+MADE = [pytest.param(item, id=item.names[0]) for item in list_items() if item.commands]
+# Inputs by the start of a table's name and by their own; other inputs are photographs.
+TREES = ("patterncom", "fashioniq", "cirr", "circo")
+STAND_INS = {
+    "gsp/table-4 data": "collage:products",
+    "gsp/figure-6 data": "products",
+    "gsp/table data": "products",
+    "dissertation/table-2 data": "products",
+    "dissertation/table-5 data": "patterncom:patterncom",
+    "dissertation/table words": "words.txt",
+    "dissertation/table fashioniq": "fashioniq:fashioniq",
+    "dissertation/table cirr": "cirr:cirr",
+    "dissertation/table circo": "circo:circo",
+    "simpool/table-c4 oxford": "roxford:roxford",
+    "simpool/table-c4 paris": "rparis:rparis",
+}
+
+
+def stand_in(item: Item, name: str) -> str:
+    for key, value in STAND_INS.items():
+        table, _, known = key.partition(" ")
+        if item.names[0].startswith(table) and known == name:
+            return value
+    return "photos"
+
+
+@pytest.fixture
+def published(folder: Path) -> Path:
+    """Small copies of data sets with queries beside the photographs."""
+    for name in TREES:
+        getattr(annotated_trees, name)(folder / name)
+    for name, file in (("roxford", "roxford5k"), ("rparis", "rparis6k")):
+        (folder / name).mkdir()
+        annotated_trees.landmarks(folder / name, file)
+    return folder
+
+
+def run_here(job: Job) -> int:
+    """Run a command in this process, where torch is imported."""
+    job.log.touch()
+    code = main([*job.words, "-o", str(job.folder)])
+    release_memory()
+    return code
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("item", MADE)
+def test_a_table_is_made(item: Item, published: Path, caplog: pytest.LogCaptureFixture) -> None:
+    inputs = {name: stand_in(item, name) for name in item.inputs}
+    cells = {
+        (cell.row, cell.column): cell for cell in make_cells(item, "tiny", inputs, 1, Path("out"))
+    }
+    assert cells
+    rows, chosen = cycle(item.rows), {}
+    for column in dict.fromkeys(column for _, column in cells):
+        declared = item.columns[column]
+        commands = declared.arguments, str(declared.scales.get("tiny")), declared.score
+        if commands not in chosen:
+            row = next(row for row in rows if (row, column) in cells)
+            chosen[commands] = cells[row, column]
+    with caplog.at_level(logging.ERROR):
+        list(run_cells(list(chosen.values()), run_here))
+    assert not [cell for cell in chosen.values() if cell.number() is None], caplog.text
+
+
+# Of the commands within the page's sentences.
+NOT_RUN_HERE = {
+    r"^cenote reproduce .* -o": "test_a_table_is_made",
+    r"^cenote serve": "it runs until it is stopped; tests/web starts it",
+    r"^cenote tournament .*--ablation": "test_a_table_is_made has Table 10",
+}
+SETS = ("roxford", "fashioniq", "patterncom")  # whose small copies are in folders of their names
+WEIGHTS = "bn_inception.safetensors"
+# Recipes whose networks have weights that are downloaded.
+MICRO_OPTIONS = " ".join(f"{name} {value}" for name, value in MICRO.items())
+
+
+def folder_of(recipe: str) -> str:
+    return f"run-{recipe.replace('/', '-')}"
+
+
+def adapted(command: str) -> str:
+    """Replace published data, models and runs by what is in the folder."""
+    name = command.split()[1]
+    recipe = re.search(r"--recipe (\S+)", command)
+    data = "products" if name == "metric" else "photos"
+    command = re.sub(
+        r"([\w/-]+):FOLDER", lambda m: f"{m[1]}:{m[1]}" if m[1] in SETS else data, command
+    )
+    command = command.replace("open_clip/ViT-L-14/openai", "clip").replace("FILE", WEIGHTS)
+    if name == "fit" and "--weights RUN" in command and recipe:
+        start = load_recipe(recipe[1]).start
+        assert start is not None
+        command = command.replace("--weights RUN", f"--weights {folder_of(start)}")
+    if "zero-shot" in command or "examples/metric" in command:
+        command = command.replace(" RUN ", " RUN-gsp ")
+    if name in ("metric", "sweep") and recipe and WEIGHTS not in command:
+        command += f" {MICRO_OPTIONS}"
+    if name in TRAIN:
+        command = re.sub(r"--runs \d+", "--runs 1", command)
+        target = folder_of(recipe[1]) if recipe else "RUN-gsp"
+        command = re.sub(r"-o \w+", f"-o {target} --batch 8", command)
+    return command
+
+
+@pytest.fixture
+def page_folder(published: Path) -> Path:
+    """A trained model, an index, a small CLIP and weights beside the data."""
+    tiny = "--scratch --backbone vit_micro --pool cls --size 64 --epochs 1 --batch 8"
+    for line in (
+        f"fit photos {tiny} -o RUN",
+        "index photos/images -o ix",
+        "clip DATA --epochs 1 -o clip",
+    ):
+        assert main(line.split()) == 0, line
+    save_file(create_backbone("bn_inception").model.state_dict(), WEIGHTS)
+    return published
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_commands_within_sentences_run(
+    page_folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    failed = []
+    texts = dict.fromkeys(c.text for c in inline(ROOT / "docs" / "papers.md") if len(c.words) > 2)
+    for text in texts:
+        if any(re.search(pattern, text) for pattern in NOT_RUN_HERE):
+            continue
+        words = adapted(text).split()
+        if run(words, monkeypatch):
+            failed.append(f"{' '.join(words)}\n{capfd.readouterr().err[-800:]}")
+        release_memory()
+    assert not failed, "\n".join(failed)
