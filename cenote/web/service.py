@@ -271,12 +271,13 @@ class ServedIndex:
 
     def photos(self, count: int, classes: Collection[str]) -> list[Photo]:
         """Return images of these classes, or of all; without those whose file was removed."""
-        photos = list[Photo]()
-        for _, entry in spread_over_classes(self.sample, 2 * count, classes):
-            if len(photos) < count:
-                with suppress(HTTPException):
-                    photos.append(self.photo(entry))
-        return photos
+        photos = dict[int, Photo]()
+        for size in (count, 4 * count):  # more if files were removed
+            for row, entry in spread_over_classes(self.sample, size, classes):
+                if len(photos) < count and row not in photos:
+                    with suppress(HTTPException):
+                        photos[row] = self.photo(entry)
+        return list(photos.values())
 
 
 def page_query(request: SearchRequest) -> dict[str, Any] | None:

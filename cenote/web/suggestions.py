@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from pathlib import PurePath
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -22,6 +23,7 @@ MAX_WORDS = 8
 MAX_DOMAINS = 3
 MAX_TRIES = 24  # searches for an image and a text
 TOP = 10  # results that are counted
+MAX_SHARE = 0.5  # of the images that a suggested name may have: chance would find them
 MIN_PRECISION = 0.5  # of a word that is suggested, if any reaches it
 
 
@@ -37,10 +39,18 @@ def suggest(searcher: Searcher, sample: Sequence[IndexedImage]) -> Suggestions:
     vectors = searcher.store.vectors(torch.tensor([row for row, _ in sample])).float()
     classes, domains = (
         _best(_precisions(searcher.model, vectors, names))
-        for names in ([entry.label for _, entry in sample], [entry.domain for _, entry in sample])
+        for names in (
+            [class_of(image) for image in sample],
+            [image.entry.domain for image in sample],
+        )
     )
     words = dict.fromkeys([*classes, *domains[:MAX_DOMAINS]])
     return Suggestions(list(words), _example(searcher, sample))
+
+
+def class_of(image: IndexedImage) -> str:
+    """Return the class of an image, or the name of its folder."""
+    return image.entry.label or PurePath(image.entry.path).parent.name
 
 
 def words_of(name: str) -> str:
@@ -54,7 +64,8 @@ def _precisions(model: ImageText, vectors: Tensor, names: Sequence[str | None]) 
     At most TOP, and as many as have the name.
     """
     counts = Counter(name for name in names if name)
-    tested = spread(sorted(counts), MAX_TESTED)
+    distinctive = [name for name in counts if counts[name] <= MAX_SHARE * len(names)]
+    tested = spread(sorted(distinctive), MAX_TESTED)
     if not tested:
         return {}
     texts = encode_texts(model, [words_of(name) for name in tested])
@@ -106,7 +117,7 @@ def spread_over_classes(
     """
     by_class = dict[str, list[IndexedImage]]()
     for image in sample:
-        by_class.setdefault(image.entry.label or "", []).append(image)
+        by_class.setdefault(class_of(image), []).append(image)
     labels = sorted(set(by_class) & set(preferred)) or sorted(by_class)
     labels = spread(labels, count)
     images = list[IndexedImage]()

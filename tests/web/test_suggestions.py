@@ -9,7 +9,7 @@ from cenote.search.index import update_index
 from cenote.search.local_store import LocalStore
 from cenote.search.query import Searcher
 from cenote.search.store import ImageEntry, IndexDescription, IndexedImage
-from cenote.web.suggestions import spread, spread_over_classes, suggest, words_of
+from cenote.web.suggestions import class_of, spread, spread_over_classes, suggest, words_of
 from tests.toy_models import COLOURS, SHAPES, ColourModel, picture
 
 
@@ -28,6 +28,11 @@ def test_images_are_spread_over_classes() -> None:
     assert spread_over_classes([], 3) == []
     assert len(spread_over_classes(images("ab"), 9)) == 2
     assert spread(range(10), 2) == [2, 7] and spread(range(2), 5) == [0, 1]
+
+
+def test_a_folder_replaces_a_class() -> None:
+    sample = [IndexedImage(0, ImageEntry("/photos/dog/1.jpg", "")), *images("a")]
+    assert [class_of(image) for image in sample] == ["dog", "a"]
 
 
 def test_words_of_a_folder() -> None:
