@@ -49,8 +49,9 @@ def assess_texts(
 ) -> list[TextFamiliarity]:
     """Judge each text by the model's vocabulary or, if it has none, by images of the database.
 
-    A model without a vocabulary, such as a CLIP, knows a text if the images nearest to it are
-    nearer than those of made-up words. Without images nothing is said against a text.
+    A model without a vocabulary, such as a CLIP, knows a text if the images nearest to it stand out
+    from all images more than those of made-up words do. Without more than `BEST` images nothing is
+    said against a text.
     """
     if not texts:
         return []
@@ -58,12 +59,12 @@ def assess_texts(
     if isinstance(model, Vocabulary):
         scores = [model.familiarity(text) for text in texts]
         known = [score >= MIN_FAMILIARITY for score in scores]
-    elif image_vectors is None or not len(image_vectors):
+    elif image_vectors is None or len(image_vectors) <= BEST:
         scores, known = [0.0] * len(texts), [True] * len(texts)
     else:
         images = sample_rows(image_vectors)
-        null = best_mean(_made_up_words(model).vectors @ images.T)  # (NONSENSE,)
-        reached = best_mean(vectors @ images.T)  # (N,)
+        null = _contrast(_made_up_words(model).vectors @ images.T)  # (NONSENSE,)
+        reached = _contrast(vectors @ images.T)  # (N,)
         scores = ((reached - null.mean()) / null.std().clamp(min=1e-6)).tolist()
         known = (reached > null.quantile(NULL_QUANTILE)).tolist()
     names = _suggestions(model)
@@ -109,6 +110,11 @@ def sample_rows(image_vectors: Tensor) -> Tensor:
 def best_mean(scores: Tensor) -> Tensor:
     """(..., images) -> (...): the mean over the `BEST` highest scores."""
     return scores.topk(min(BEST, scores.shape[-1])).values.mean(-1)
+
+
+def _contrast(scores: Tensor) -> Tensor:
+    """Some texts are near all images of a CLIP: how much the best ones stand out counts."""
+    return best_mean(scores) - scores.mean(-1)
 
 
 def unrelated_scores(model: ImageText, image_vectors: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ class SmallClip(nn.Module):
 
     def familiarity(self, text: str) -> float:
         """The share of its words that training said of an image, without "a photo of"."""
-        words = content_words(text)
+        words = content_words(text) or [text]
         return sum(not self.unknown(word) for word in words) / max(len(words), 1)
 
     def embed_with_word(self, template: str, word: Tensor) -> Tensor:

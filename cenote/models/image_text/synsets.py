@@ -92,8 +92,10 @@ class Synsets:
         columns = sorted({i for synset in self.classes for i in self.ancestors[synset]})
         self.column = np.full(len(self.parents), -1)  # of the ancestors of the 1,000 classes
         self.column[columns] = np.arange(len(columns))
-        self.class_shares = self._shares(self.classes)  # (1000, columns), rows of length one
-        self.cholesky = torch.linalg.cholesky(self.class_shares @ self.class_shares.T)
+        shares = self._shares(self.classes).double()  # (1000, columns)
+        cholesky = torch.linalg.cholesky(shares @ shares.T)
+        # (columns, 1000): an orthonormal basis of the span of the classes
+        self.span = torch.linalg.solve_triangular(cholesky, shares, upper=False).T.float()
 
     def features(self, synsets: Sequence[int]) -> Tensor:
         """Return (N, columns), whose dot products with those of classes are similarities.
@@ -102,14 +104,12 @@ class Synsets:
         classes can say of it, its projection on their span, has length one.
         """
         rows = self._shares(synsets)
-        components = torch.linalg.solve_triangular(
-            self.cholesky, self.class_shares @ rows.T, upper=False
-        )
-        lengths = components.norm(dim=0)[:, None]
-        return (rows / lengths.clamp(min=1e-6)).float()
+        used = rows.any(0).nonzero()[:, 0]  # few of the columns
+        lengths = (rows[:, used] @ self.span[used]).norm(dim=1, keepdim=True)
+        return rows / lengths.clamp(min=1e-6)
 
     def _shares(self, synsets: Sequence[int]) -> Tensor:
-        shares = np.zeros((len(synsets), self.column.max() + 1))
+        shares = np.zeros((len(synsets), self.column.max() + 1), np.float32)
         for row, synset in zip(shares, synsets, strict=True):
             shared = self._shared(synset)
             row[self.column[shared]] = np.sqrt(self.added[shared] / max(self.total[synset], 1e-9))
