@@ -188,7 +188,7 @@ def test_a_search_by_a_known_text_has_shares_as_scores(
 def test_a_known_text_that_no_image_shows_is_no_better_than_chance(
     dogs: LocalStore, text_space: TextSpace
 ) -> None:
-    answer = search(dogs, text_space, "acoustic guitar")
+    answer = search(dogs, text_space, "church")
     assert answer.texts[0].known and all(result.doubtful for result in answer.results)
     (note,) = answer.notes
     assert "chance" in note
@@ -221,6 +221,6 @@ def test_the_sample_follows_the_index(text_space: TextSpace, tmp_path: Path) -> 
     judge = ScoreJudge(index, text_space)
     assert judge.shares(torch.tensor([0.5])) is None
     with index.writer() as writer:
-        writer.put([ImageEntry("/p/a.jpg", "0" * 32)], text_space.classes[:1])
+        writer.put([ImageEntry("/p/a.jpg", "0" * 32)], unit(text_space.classes[:1]))
     shares = judge.shares(torch.tensor([0.1, 0.5]))
     assert shares is not None and 0 < float(shares[0]) < float(shares[1]) < 1
