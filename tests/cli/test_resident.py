@@ -246,6 +246,9 @@ def test_a_command_that_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest.M
         is_done.set()
 
 
+CHANCE = "no better than chance: unrelated words reach such scores, too\n"
+
+
 class Commands:
     """`cenote search ix` as a process, and the resident process of these commands."""
 
@@ -274,7 +277,8 @@ class Commands:
         """Return what a command prints, and "torch" if it imported that."""
         with self.start(*argv, **options) as process:
             stdout, stderr = process.communicate(timeout=150)
-        assert process.returncode == 0 and not stderr
+        # The pictures of the index show nothing.
+        assert process.returncode == 0 and stderr in ("", CHANCE)
         *lines, imported = stdout.splitlines()
         return "\n".join(lines), "torch" if imported == "True" else ""
 

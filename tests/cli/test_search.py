@@ -108,8 +108,7 @@ def test_words_of_names_count_and_are_shown(
     assert "matches: class 2" in output
     visual = found(capfd, index, *text, "--visual-only")
     assert not any(row["matches"] for row in visual)
-    assert all(row["score"] == row["visual"] for row in visual)
-    cosines = {row["path"]: row["score"] for row in visual}
+    cosines = {row["path"]: row["visual"] for row in visual}
     shared = [row for row in rows if row["path"] in cosines]
     assert shared and all(row["visual"] == cosines[row["path"]] for row in shared)
     assert search(index, *text, "--visual-only") == 0
