@@ -81,7 +81,8 @@ def run(
     use_device(device)
     result = TableResult(item, scale, inputs)
     _refuse_another(result, out)
-    images = {text: count_training_images(text) for key, text in inputs.items() if key != "words"}
+    datasets = [text for key, text in inputs.items() if key != "words"]  # which is a file
+    images = {text: count_training_images(text) for text in datasets}
     missing = [job for job in list_jobs(selected) if not job.done]
     if missing:
         print(describe(estimate(missing, images)))
