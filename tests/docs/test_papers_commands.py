@@ -103,8 +103,8 @@ NOT_RUN_HERE = {
     r"^cenote serve": "it runs until it is stopped; tests/web starts it",
     r"^cenote tournament .*--ablation": "test_a_table_is_made has Table 10",
     r"--recipe metric/\S+-gsp": "minutes; tests/train/test_metric_recipes.py trains small ones",
-    r"^python examples/": "tests/docs/test_commands.py parses it",
-    r"--test images": "photographs have one test image of a class; tests/train/test_metric_choices.py",
+    r"^python examples/": "tests/examples",
+    r"--test images": "photographs have one test image of a class",
     r"--preset collage": "it needs classes; tests/data/test_synthetic_files.py writes one",
     r"--on segment": "minutes; test_a_table_is_made has Table C3",
 }
