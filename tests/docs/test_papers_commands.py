@@ -131,6 +131,8 @@ def adapted(command: str) -> str:
         start = load_recipe(recipe[1]).start
         assert start is not None
         command = command.replace("--weights RUN", f"--weights {folder_of(start)}")
+    if "--map cam" in command:
+        command = command.replace("RUN", "RUN-gap")
     if "zero-shot" in command or "examples/metric" in command:
         command = command.replace(" RUN ", " RUN-gsp ")
     if name in ("metric", "sweep") and recipe and WEIGHTS not in command:
@@ -153,6 +155,7 @@ def page_folder(published: Path) -> Path:
     gsp = "--scratch --backbone resnet_micro --pool gsp --size 64 --epochs 1 --batch 8"
     for line in (
         f"fit photos {tiny} -o RUN",
+        f"fit photos {tiny} --pool gap -o RUN-gap".replace("--pool cls ", ""),
         f"metric products {gsp} -o RUN-gsp",
         "index photos/images -o ix",
         "clip DATA --epochs 1 -o clip",
