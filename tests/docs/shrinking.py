@@ -52,7 +52,7 @@ NOT_RUN = {
     r"^cenote demo": "minutes; tests/cli/test_demo.py runs a small one",
     r"^cenote serve": "it runs until it is stopped; tests/web starts it",
     r"mine\.yaml|vit_tiny\.safetensors": "a file of the reader's own",
-    r"^cenote reproduce .* -o": "hours; tests/reproduce runs cells of some tables",
+    r"^cenote reproduce .* -o": "tests/docs/test_papers_commands.py makes every table",
     r"^python (benchmarks|docs)/": "it measures, or writes the documents themselves",
     r"^cenote tournament .*--ablation": "thirty contenders; tests/train/test_tournament.py",
     r"^cenote export .*onnx": "half a minute; tests/cli/test_export.py writes smaller ones",

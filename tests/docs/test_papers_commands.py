@@ -38,6 +38,10 @@ STAND_INS = {
     "dissertation/table fashioniq": "fashioniq:fashioniq",
     "dissertation/table cirr": "cirr:cirr",
     "dissertation/table circo": "circo:circo",
+    "simpool/table-c5 cub": "products",
+    "simpool/table-c5 cars": "products",
+    "simpool/table-c5 sop": "products",
+    "simpool/table-c5 inshop": "products",
     "simpool/table-c4 oxford": "roxford:roxford",
     "simpool/table-c4 paris": "rparis:rparis",
 }
@@ -94,8 +98,15 @@ def test_a_table_is_made(item: Item, published: Path, caplog: pytest.LogCaptureF
 # Of the commands within the page's sentences.
 NOT_RUN_HERE = {
     r"^cenote reproduce .* -o": "test_a_table_is_made",
+    r"^cenote reproduce NAME$": "any of them",
+    r"^cenote bench models": "tests/cli/test_models_command.py",
     r"^cenote serve": "it runs until it is stopped; tests/web starts it",
     r"^cenote tournament .*--ablation": "test_a_table_is_made has Table 10",
+    r"--recipe metric/\S+-gsp": "minutes; tests/train/test_metric_recipes.py trains small ones",
+    r"^python examples/": "tests/examples",
+    r"--test images": "photographs have one test image of a class",
+    r"--preset collage": "it needs classes; tests/data/test_synthetic_files.py writes one",
+    r"--on segment": "minutes; test_a_table_is_made has Table C3",
 }
 SETS = ("roxford", "fashioniq", "patterncom")  # whose small copies are in folders of their names
 WEIGHTS = "bn_inception.safetensors"
@@ -111,7 +122,7 @@ def adapted(command: str) -> str:
     """Replace published data, models and runs by what is in the folder."""
     name = command.split()[1]
     recipe = re.search(r"--recipe (\S+)", command)
-    data = "products" if name == "metric" else "photos"
+    data = "products" if name == "metric" or "-retrieval:" in command else "photos"
     command = re.sub(
         r"([\w/-]+):FOLDER", lambda m: f"{m[1]}:{m[1]}" if m[1] in SETS else data, command
     )
@@ -120,13 +131,19 @@ def adapted(command: str) -> str:
         start = load_recipe(recipe[1]).start
         assert start is not None
         command = command.replace("--weights RUN", f"--weights {folder_of(start)}")
+    if "--map cam" in command:
+        command = command.replace("RUN", "RUN-gap")
     if "zero-shot" in command or "examples/metric" in command:
         command = command.replace(" RUN ", " RUN-gsp ")
     if name in ("metric", "sweep") and recipe and WEIGHTS not in command:
         command += f" {MICRO_OPTIONS}"
+    if name == "dino":
+        command += " --options out=64 hidden=64 bottleneck=16"
     if name in TRAIN:
         command = re.sub(r"--runs \d+", "--runs 1", command)
-        target = folder_of(recipe[1]) if recipe else "RUN-gsp"
+        command = re.sub(r"--gamma [\d. ]+", "--gamma 1 2 ", command)
+        command = re.sub(r"(=[\d.]+),[\d.,]+", r"\1", command)  # one value of each of --grid
+        target = folder_of(recipe[1]) if recipe else "run"
         command = re.sub(r"-o \w+", f"-o {target} --batch 8", command)
     return command
 
@@ -135,8 +152,11 @@ def adapted(command: str) -> str:
 def page_folder(published: Path) -> Path:
     """A trained model, an index, a small CLIP and weights beside the data."""
     tiny = "--scratch --backbone vit_micro --pool cls --size 64 --epochs 1 --batch 8"
+    gsp = "--scratch --backbone resnet_micro --pool gsp --size 64 --epochs 1 --batch 8"
     for line in (
         f"fit photos {tiny} -o RUN",
+        f"fit photos {tiny} --pool gap -o RUN-gap".replace("--pool cls ", ""),
+        f"metric products {gsp} -o RUN-gsp",
         "index photos/images -o ix",
         "clip DATA --epochs 1 -o clip",
     ):
