@@ -61,11 +61,7 @@ def predict_classes(
         raise ValueError(f"zero-shot prediction reads the prototypes of GSP, not of {model.label}")
 
     def vectors_and_histograms(features: Features) -> Tensor:
-        tokens = features.tokens
-        if model.tokens == "all":
-            assert features.cls is not None
-            tokens = torch.cat([features.cls[:, None], tokens], 1)
-        u, z = pool.with_histogram(tokens)
+        u, z = pool.with_histogram(model.pooled_tokens(features))
         return torch.cat([model.refine(u), z], 1)  # (B, D + m)
 
     outputs = predict_dataset(model, vectors_and_histograms, dataset, loading)

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from ..backbones import Backbone, Preprocessing
 from ..pooling import Pool, create_pool, list_pools
 from ..pooling import registry as pools
+from ..pooling.own import OwnPool
 from ..version import __version__
 from .head import PoolAndHead
 
@@ -366,7 +367,7 @@ def argument_problems(arguments: Any) -> Iterator[str]:
             yield f"a saved model has no argument '{name:.80}'"
         if not _is_plain(value, nested=name == "pool_options"):
             yield f"{name} is {value!r:.80}, which no saved model has"
-    if arguments["pool"] not in ("cls", *list_pools()):
+    if arguments["pool"] not in ("cls", "own", *list_pools()):
         yield f"this version of Cenote has no pool '{arguments['pool']:.80}'"
     options = arguments.get("pool_options", {})
     if not isinstance(options, dict):
@@ -410,6 +411,8 @@ def pool_options(pool: Pool | None) -> Arguments:
     """The options that make this pool again, also for one that was not made by `create_pool`."""
     if pool is None:
         return {}
+    if isinstance(pool, OwnPool):  # of the backbone, with which it is created again
+        return dict(pool.options)
     if not pools.is_registered(pool):
         raise ValueError(
             f"{type(pool).__name__} is not a registered pool, so no file can name it: @register it"

@@ -34,7 +34,6 @@ from figures import (
 from torch import Tensor
 
 from cenote.allocator import keep_memory
-from cenote.backbones import Features
 from cenote.data import Dataset, open_dataset
 from cenote.data.loading import load as batches_of
 from cenote.data.splits import ClassSplits, class_names, class_splits
@@ -70,7 +69,7 @@ def embed(model: PooledModel, data: Dataset, mus: Sequence[float] = ()) -> Embed
         features = model.features(batch.images)
         outputs = [model.embed_features(features), torch.empty(len(batch.labels), 0)]
         if isinstance(pool, GSP):
-            outputs[1] = pool.with_histogram(tokens_of(model, features))[1]
+            outputs[1] = pool.with_histogram(model.pooled_tokens(features))[1]
             trained_mu = pool.mu
             for pool.mu in mus:
                 outputs.append(model.embed_features(features))
@@ -81,13 +80,6 @@ def embed(model: PooledModel, data: Dataset, mus: Sequence[float] = ()) -> Embed
     return Embeddings(torch.cat(labels), vectors, histograms, dict(zip(mus, others, strict=False)))
 
 
-def tokens_of(model: PooledModel, features: Features) -> Tensor:
-    """Return the input of the pool (B, N, D)."""
-    if model.tokens == "patches" or features.cls is None:
-        return features.tokens
-    return torch.cat([features.cls[:, None], features.tokens], 1)
-
-
 @torch.inference_mode()
 def transports(model: PooledModel, data: Dataset) -> dict[int, np.ndarray]:
     """Return what each prototype receives from each cell (H, W, m) of each readable image."""
@@ -95,7 +87,9 @@ def transports(model: PooledModel, data: Dataset) -> dict[int, np.ndarray]:
     results = dict[int, np.ndarray]()
     for batch in batches_of(data, model.backbone.preprocessing.whole(), 32):
         features = model.features(batch.images)
-        cells = model.pool.transport(tokens_of(model, features))[1][:, -features.tokens.shape[1] :]
+        cells = model.pool.transport(model.pooled_tokens(features))[1][
+            :, -features.tokens.shape[1] :
+        ]
         results.update(
             zip(batch.indices.tolist(), cells.unflatten(1, features.grid).numpy(), strict=True)
         )

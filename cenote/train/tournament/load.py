@@ -35,7 +35,7 @@ def load_candidates(folder: Path) -> dict[str, PooledModel]:
     frozen = _load_backbone(folder, plan, saved)
     matches = (re.fullmatch(r"gamma ([\d.e+-]+)", name) for name in plan["contenders"])
     gammas = [float(match[1]) for match in matches if match]
-    candidates = create_candidates(plan["kind"], frozen.backbone, ("all",), gammas)
+    candidates = create_candidates(plan["kind"], frozen.backbone, frozen.own, ("all",), gammas)
     by_name = {candidate.name: candidate for candidate in candidates}
     class_names = None if saved is None else saved.class_names
     models = {}
