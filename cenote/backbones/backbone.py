@@ -49,6 +49,8 @@ class Backbone(nn.Module):
         self.preprocessing = preprocessing or Preprocessing.of(model)
         # Of `create_backbone`, to create the same architecture again; None if it is unknown.
         self.options: dict[str, Any] | None = None
+        self.arguments: dict[str, Any] = {}  # of the architecture, from a folder or the hub
+        self.source: dict[str, str] | None = None  # name and digest of such weights
         self.registers = 0  # tokens behind CLS that `Features` have: for the model's own pooling
 
     @property

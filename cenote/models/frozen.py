@@ -38,6 +38,8 @@ class FrozenBackbone:
     def __init__(self, backbone: Backbone, stride: int = 1, no_dilation: bool = False) -> None:
         # With which the backbone was created, for the config.
         self.finer: Arguments = {"stride": stride, "no_dilation": no_dilation}
+        if backbone.arguments:
+            self.finer["backbone_options"] = backbone.arguments
         self.own: Own | NoOwnPool  # the encoder's own pool, or why there is none
         try:
             self.own = create_own_pool(backbone)  # before the backbone loses its head

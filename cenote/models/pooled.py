@@ -221,6 +221,7 @@ def create_model(
     embedding_dim: int | None = None,
     embedding_norm: str | None = None,
     pool_options: Arguments | None = None,
+    backbone_options: Arguments | None = None,
     **timm_options: Any,
 ) -> PooledModel:
     """A timm backbone (or "lite0"), a pool by name and a linear head.
@@ -243,6 +244,7 @@ def create_model(
       of a ViT), and `embedding_norm="layer"` a LayerNorm before it.
     - `pool_options`: a dictionary for `create_pool`. SimPool has gamma 2 on convolutional networks
       and 1.25 on transformers, unless it is given; {"gamma": None} is the released code's form.
+    - `backbone_options`: options of timm's that may have the name of one of these, such as depth.
     """
     assembly = Assembly(
         tokens=tokens,
@@ -260,6 +262,7 @@ def create_model(
         pool_options=pool_options,
     )
     options = {"pretrained": pretrained, "weights": weights, "img_size": img_size, **timm_options}
+    options |= backbone_options or {}
     try:
         base = create_finer_backbone(backbone, stride, no_dilation, **options)
     except ValueError as error:
@@ -271,6 +274,8 @@ def create_model(
     model = assemble(base, pool, num_classes, assembly)
     model.config |= {"img_size": img_size, "stride": stride, "no_dilation": no_dilation}
     model.config |= timm_options
+    if arguments := base.arguments | (backbone_options or {}):
+        model.config["backbone_options"] = arguments
     return model
 
 
