@@ -110,8 +110,8 @@ class Backbone(nn.Module):
         """Return the grid of n tokens: image size over stride, never the root of n."""
         h, w = self.stride()
         for k in (1, self._merged()):
-            for rounded in (math.floor, math.ceil):
-                grid = rounded(size[0] / (h * k)), rounded(size[1] / (w * k))
+            for rounded in (_floor, _ceil):
+                grid = rounded(size[0], h * k), rounded(size[1], w * k)
                 if grid[0] * grid[1] == n:
                     return grid
         pixels = f"{size[0]}x{size[1]} pixels"
@@ -191,6 +191,17 @@ class Backbone(nn.Module):
         if isinstance(norm, nn.Identity) or not isinstance(norm, nn.Module):
             return None
         return norm
+
+
+# Of whole numbers without a float between, which torch.export.save does not know.
+
+
+def _floor(side: int, step: float) -> int:
+    return side // step if isinstance(step, int) else math.floor(side / step)
+
+
+def _ceil(side: int, step: float) -> int:
+    return -(-side // step) if isinstance(step, int) else math.ceil(side / step)
 
 
 def _fresh_copy(block: nn.Module) -> nn.Module:
