@@ -41,6 +41,10 @@ checks all and writes this page.
   replaces it. CaiT, XCiT and VOLO add CLS at the end, in separate blocks, which are removed with it.
 - *Any size*: accepts any image size at run time, also non-square images. The others accept another size at creation
   (`img_size=...`), or a single size, as the notes say. Height and width must be multiples of the patch size.
+
+`pool="own"` is the pooling that the architecture was trained with ([models](models.md#the-encoders-own-pooling)). Its
+vectors are those of timm's `forward_head(x, pre_logits=True)` in the smallest architecture of every family except CoaT,
+CrossViT and EfficientViM, which refuse it: `pytest -m slow tests/models/test_own.py`, with random weights.
 """
 
 

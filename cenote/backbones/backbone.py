@@ -21,12 +21,20 @@ class Features(NamedTuple):
     tokens: Tensor  # (B, N, D), N = H W, in reading order; registers are not among them
     grid: tuple[int, int]  # (H, W)
     cls: Tensor | None = None  # (B, D)
+    registers: Tensor | None = None  # (B, R, D), those behind CLS that the encoder's pooling uses
+
+    def tensors(self) -> dict[str, Any]:
+        """Return the fields that are tensors, by name."""
+        return {k: v for k, v in self._asdict().items() if isinstance(v, Tensor)}
 
     def to(self, device: torch.device) -> Features:
-        features = self._replace(tokens=self.tokens.to(device))
-        if self.cls is not None:
-            features = features._replace(cls=self.cls.to(device))
-        return features
+        return self._replace(**{name: x.to(device) for name, x in self.tensors().items()})
+
+    def all_tokens(self, registers: bool = False) -> Tensor:
+        """Return [CLS; patches], with the registers between them if asked for, (B, 1 + R + N, D)."""
+        cls = None if self.cls is None else self.cls[:, None]
+        behind = self.registers if registers else None
+        return torch.cat([x for x in (cls, behind, self.tokens) if x is not None], 1)
 
 
 class Backbone(nn.Module):
@@ -41,6 +49,9 @@ class Backbone(nn.Module):
         self.preprocessing = preprocessing or Preprocessing.of(model)
         # Of `create_backbone`, to create the same architecture again; None if it is unknown.
         self.options: dict[str, Any] | None = None
+        self.arguments: dict[str, Any] = {}  # of the architecture, from a folder or the hub
+        self.source: dict[str, str] | None = None  # name and digest of such weights
+        self.registers = 0  # tokens behind CLS that `Features` have: for the model's own pooling
 
     @property
     def has_cls(self) -> bool:
@@ -54,7 +65,7 @@ class Backbone(nn.Module):
 
     def forward(self, images: Tensor) -> Features:
         size = (images.shape[-2], images.shape[-1])
-        if torch.compiler.is_compiling() or size == self._own_size():
+        if torch.compiler.is_compiling() or size == self.native_size():
             return self._read(images, size)
         try:
             return self._read(images, size)
@@ -65,31 +76,42 @@ class Backbone(nn.Module):
 
     def _read(self, images: Tensor, size: tuple[int, int]) -> Features:
         if self.family in READERS:
-            out, cls = READERS[self.family](self.model, images)
+            out, prefix = READERS[self.family](self.model, images)
         else:
-            out, cls = self.model.forward_features(images), None  # type: ignore[operator]
-        return self.as_features(out, size, cls)
+            out, prefix = self.model.forward_features(images), None  # type: ignore[operator]
+        return self.as_features(out, size, prefix)
 
     def as_features(
-        self, out: Tensor, size: tuple[int, int], cls: Tensor | None = None
+        self, out: Tensor, size: tuple[int, int], prefix: Tensor | None = None
     ) -> Features:
-        """Return the features from the model's output for images of this height and width."""
+        """Return the features from the model's output for images of this height and width.
+
+        Without a separate `prefix` a sequence begins with CLS and registers.
+        """
         if out.ndim == 4:
-            if getattr(self.model, "output_fmt", "NCHW") == "NHWC" or out.shape[1] != self.dim:
+            if not self.is_channels_first(out):
                 out = out.permute(0, 3, 1, 2)
-            tokens, grid = out.flatten(2).transpose(1, 2), (out.shape[2], out.shape[3])
-            return Features(tokens, grid, cls)
-        if cls is None and self.has_cls:
-            cls = out[:, 0]
-        tokens = out[:, self.prefix :]
-        return Features(tokens, self._grid(tokens.shape[1], size), cls)
+            features = Features(out.flatten(2).transpose(1, 2), (out.shape[2], out.shape[3]))
+        else:
+            prefix, tokens = out[:, : self.prefix], out[:, self.prefix :]
+            features = Features(tokens, self._grid(tokens.shape[1], size))
+        if prefix is not None and self.has_cls:
+            features = features._replace(cls=prefix[:, 0])
+        if prefix is not None and self.registers:
+            start = int(self.has_cls)
+            features = features._replace(registers=prefix[:, start : start + self.registers])
+        return features
+
+    def is_channels_first(self, out: Tensor) -> bool:
+        """Return whether a map of the model is (B, D, H, W), and not (B, H, W, D)."""
+        return getattr(self.model, "output_fmt", "NCHW") != "NHWC" and out.shape[1] == self.dim
 
     def _grid(self, n: int, size: tuple[int, int]) -> tuple[int, int]:
         """Return the grid of n tokens: image size over stride, never the root of n."""
         h, w = self.stride()
         for k in (1, self._merged()):
-            for rounded in (math.floor, math.ceil):
-                grid = rounded(size[0] / (h * k)), rounded(size[1] / (w * k))
+            for rounded in (_floor, _ceil):
+                grid = rounded(size[0], h * k), rounded(size[1], w * k)
                 if grid[0] * grid[1] == n:
                     return grid
         pixels = f"{size[0]}x{size[1]} pixels"
@@ -124,7 +146,8 @@ class Backbone(nn.Module):
     def _of_patches(self, attribute: str) -> Any:
         return getattr(getattr(self.model, "patch_embed", None), attribute, None)
 
-    def _own_size(self) -> tuple[int, int]:
+    def native_size(self) -> tuple[int, int]:
+        """Return the height and width that the model was made for."""
         size = self._of_patches("img_size") or [self.preprocessing.size] * 2
         return size[0], size[1]
 
@@ -136,15 +159,13 @@ class Backbone(nn.Module):
             if size[0] % m or size[1] % m:
                 h, w = (max(round(side / m), 1) * m for side in size)
                 return f"{problem}: height and width must be multiples of {m}, for example {h}x{w}"
-        (h, w), reason = self._own_size(), (str(error).splitlines() or [""])[0][:200]
+        (h, w), reason = self.native_size(), (str(error).splitlines() or [""])[0][:200]
         return f"{problem}, its size is {h}x{w} (img_size=... makes it with another): {reason}"
 
     def classifier(self) -> nn.Linear | None:
-        """Return the model's last linear layer, if it has one for features of `dim` channels."""
+        """Return the model's last linear layer, if it has one."""
         layer = getattr(self.model, "get_classifier", nn.Identity)()
-        if isinstance(layer, nn.Linear) and layer.in_features == self.dim:
-            return layer
-        return None
+        return layer if isinstance(layer, nn.Linear) else None
 
     def remove_cls(self) -> None:
         """Remove the CLS token from the encoder, not only from its output. Registers stay."""
@@ -170,6 +191,17 @@ class Backbone(nn.Module):
         if isinstance(norm, nn.Identity) or not isinstance(norm, nn.Module):
             return None
         return norm
+
+
+# Of whole numbers without a float between, which torch.export.save does not know.
+
+
+def _floor(side: int, step: float) -> int:
+    return side // step if isinstance(step, int) else math.floor(side / step)
+
+
+def _ceil(side: int, step: float) -> int:
+    return -(-side // step) if isinstance(step, int) else math.ceil(side / step)
 
 
 def _fresh_copy(block: nn.Module) -> nn.Module:

@@ -18,6 +18,7 @@ from ..options import suggest
 from .backbone import Backbone
 from .networks import NETWORKS
 from .preprocessing import Preprocessing
+from .sources import is_source, read_source, sha256
 from .weights import load_weights, without_retries
 
 # EfficientNet-Lite0 with ImageNet-1k weights: trained features on a machine without network. The
@@ -52,11 +53,14 @@ def create_backbone(
 
     "vit_micro" and "resnet_micro" are made for images of 64 pixels, and learn from scratch in
     minutes; "bn_inception", "cvt_13", "pvt_small", "resnet20" and "t2t_vit_14" are not timm's, but
-    in `networks`. `weights` is a local checkpoint of the timm model (.safetensors, or .pth loaded without
-    unpickling code).
+    in `networks`. "hf-hub:OWNER/NAME" and "local-dir:FOLDER" are timm models on the Hugging Face hub
+    or in a folder. `weights` is a local checkpoint of the timm model (.safetensors, or .pth loaded
+    without unpickling code).
     """
     preprocessing, created_with = None, {"img_size": img_size, **timm_options}
     pretrained = pretrained and weights is None
+    if is_source(name):
+        return _from_source(name, pretrained, weights, img_size, timm_options)
     if pretrained and name in WITHOUT_WEIGHTS:
         raise ValueError(
             f"'{name}' has no weights to download: train it from scratch, or give a local file "
@@ -77,6 +81,26 @@ def create_backbone(
         load_weights(model, Path(weights))
     backbone = Backbone(model, name, preprocessing)
     backbone.options = created_with
+    return backbone
+
+
+def _from_source(
+    name: str, pretrained: bool, weights: str | Path | None, img_size: Any, timm_options: Options
+) -> Backbone:
+    """Create the architecture that a configuration names, with the weights beside it."""
+    source = read_source(name, pretrained)
+    options = {**source.arguments, **timm_options}
+    classes = {k: v for k, v in source.settings.items() if k == "num_classes"}
+    model: Any = _create(source.architecture, False, img_size, {**classes, **options})
+    model.pretrained_cfg = {**model.pretrained_cfg, **source.settings}
+    path = weights or source.weights
+    if path is not None:
+        load_weights(model, Path(path))
+    backbone = Backbone(model, source.architecture)
+    backbone.options = {"img_size": img_size, **options}
+    backbone.arguments = source.arguments
+    if source.weights is not None:
+        backbone.source = {"name": name, "sha256": sha256(source.weights)}
     return backbone
 
 
@@ -123,7 +147,8 @@ def _timm_factory(name: str, pretrained: bool) -> Callable[..., nn.Module]:
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):
         hint = suggest(architecture, [*timm.list_models(), "lite0", *WITHOUT_WEIGHTS])
-        raise ValueError(f"no backbone '{name}'{hint} (timm's names, or 'lite0')")
+        names = "timm's names, 'lite0', 'hf-hub:OWNER/NAME' or 'local-dir:FOLDER'"
+        raise ValueError(f"no backbone '{name}'{hint} ({names})")
     return partial(timm.create_model, name, pretrained=pretrained)
 
 

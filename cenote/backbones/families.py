@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-# A map or a sequence of tokens, and a CLS token that is not in front of them.
+# A map or a sequence of tokens, and class tokens (B, P, D) that are not in front of them.
 Read = tuple[Tensor, Tensor | None]
 
 
@@ -31,7 +31,7 @@ def last_map(model: Any, images: Tensor) -> Read:
 
 def map_and_cls(model: Any, images: Tensor) -> Read:
     cls, (feature_map,) = model.forward_intermediates(images, indices=1, output_fmt="NCHW")
-    return feature_map, cls[:, 0] if cls.shape[1] else None
+    return feature_map, cls
 
 
 def last_scale(model: Any, images: Tensor) -> Read:

@@ -158,7 +158,7 @@ def _run(backbone: Backbone, size: Size, values: bool) -> Features:
 
 
 def _problem(backbone: Backbone, images: Tensor, features: Features, values: bool) -> str:
-    tokens, (h, w), cls = features
+    tokens, (h, w), cls, _ = features
     height, width = images.shape[-2:]
     if tokens.shape != (1, h * w, backbone.dim):
         return f"tokens {tuple(tokens.shape)} do not fit the grid {h}x{w}"

@@ -49,9 +49,10 @@ def run(
     Args:
         photos: files, folders (searched recursively) and globs.
         out: output folder.
-        backbone: name in timm, or lite0, whose weights need no download.
+        backbone: name in timm, hf-hub:OWNER/NAME, local-dir:FOLDER, or lite0, whose weights need no
+            download.
         weights: a local checkpoint of the backbone.
-        pool: the pooling; by default the one the backbone was trained with.
+        pool: the pooling; by default own, the one the backbone was trained with.
         model: a saved model, instead of backbone, weights and pool.
         map: kind of map. object is where the objects are: what stands out from the background in
             these photographs together, or for fewer than 8 what a saved model has stored; its mask

@@ -30,7 +30,7 @@ def run(
     ] = None,
     pools: Annotated[
         tuple[str, ...],
-        tyro.conf.arg(metavar="POOL...", help_behavior_hint="(default: eleven; all: every pool)"),
+        tyro.conf.arg(metavar="POOL...", help_behavior_hint="(default: twelve; all: every pool)"),
     ] = (),
     ablation: Flag = False,
     gamma: Annotated[
@@ -70,11 +70,13 @@ def run(
         out: folder of the tournament.
         recipe: train networks end to end by a recipe (cenote recipes), e.g.
             simpool/resnet18-supervised.
-        backbone: a timm model, or lite0, whose weights need no download.
+        backbone: a timm model, hf-hub:OWNER/NAME, local-dir:FOLDER, or lite0, whose weights need no
+            download.
         weights: a checkpoint of the backbone.
         size: side of an image in pixels; only with --recipe.
-        pools: pools to train (cenote pools lists them); cls is the CLS token. By default the
-            baselines and the best pools of each group in the papers.
+        pools: pools to train (cenote pools lists them); cls is the CLS token, own the pooling that
+            the encoder was trained with. By default these, the baselines and the best pools of each
+            group in the papers.
         ablation: train the rows of SimPool's ablation instead [SimPool Table 10].
         gamma: train SimPool with these exponents instead [SimPool Fig. C1], e.g. 1 1.25 2.
         seeds: trainings of each pool. Differences that other seeds or images could reverse are ties.

@@ -78,14 +78,6 @@ class ZeroShot(Protocol[ZeroShotReport], name="zero-shot"):
         )
 
 
-def pooled_tokens(model: PooledModel, features: Features) -> Tensor:
-    """Return the input of the pool (B, N, D)."""
-    if model.tokens != "all":
-        return features.tokens
-    assert features.cls is not None
-    return torch.cat([features.cls[:, None], features.tokens], 1)
-
-
 def predict_classes(
     model: PooledModel, dataset: Dataset, loading: Loading = Loading()
 ) -> ZeroShotReport:
@@ -95,7 +87,7 @@ def predict_classes(
         raise ValueError(f"zero-shot prediction reads the prototypes of GSP, not of {model.label}")
 
     def vectors_and_histograms(features: Features) -> Tensor:
-        u, z = pool.with_histogram(pooled_tokens(model, features))
+        u, z = pool.with_histogram(model.pooled_tokens(features))
         return torch.cat([model.refine(u), z], 1)  # (B, D + m)
 
     outputs = predict_dataset(model, vectors_and_histograms, dataset, loading)
@@ -123,7 +115,7 @@ def transports(model: PooledModel, dataset: Dataset) -> dict[int, npt.NDArray[An
     cells = dict[int, npt.NDArray[Any]]()
     for batch in load(dataset.select(positions), model.backbone.preprocessing.whole(), EACH):
         features = model.features(batch.images.to(device_of(model)))
-        tokens = pooled_tokens(model, features)
+        tokens = model.pooled_tokens(features)
         pi = model.pool.transport(tokens)[1][:, -features.tokens.shape[1] :]  # (B, N, m)
         places = positions[batch.indices].tolist()
         cells.update(zip(places, pi.unflatten(1, features.grid).cpu().numpy(), strict=True))

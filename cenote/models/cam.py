@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..backbones import Backbone, Features
 from ..extras import require
+from ..pooling.own import OwnPool
 from .head import Embedding, PoolAndHead
 
 Classes = int | Sequence[int] | Tensor | None
@@ -52,6 +53,8 @@ def why_no_cam(model: PoolAndHead) -> str:
         return "a class activation map needs a head: num_classes=... makes one"
     if pool is None:
         return "the CLS token is not pooled from positions: no CAM, but kind='cls' or 'gradcam'"
+    if isinstance(pool, OwnPool):
+        return "the pooling has layers of its own before the head: no CAM, but kind='gradcam' works"
     if pool.out_dim != pool.dim:
         return (
             f"'{pool.name}' makes {pool.out_dim} channels of {pool.dim}: the head does not fit the "
@@ -214,9 +217,10 @@ class _Tail(nn.Module):
         if self.model.pool is None:
             return self.model.classify(self.backbone(images))
         with torch.no_grad():  # the gradient ends at the map
-            tokens, grid, cls = self.backbone(images)
+            features: Features = self.backbone(images)
+        tokens, grid = features.tokens, features.grid
         x = self.seen(tokens.transpose(1, 2).unflatten(2, grid).requires_grad_())
-        return self.model.classify(Features(x.flatten(2).transpose(1, 2), grid, cls))
+        return self.model.classify(features._replace(tokens=x.flatten(2).transpose(1, 2)))
 
 
 def _last_norm(backbone: Backbone) -> nn.Module:

@@ -8,8 +8,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..backbones import Backbone, Features
+from ..options import check_names
 from ..pooling import Pool
+from ..pooling.own import OwnPool
 from .head import Embedding, Head, PoolAndHead, create_pool_for
+from .own import OWN_OPTIONS, NoOwnPool, Own, copy_own_pool, create_own_pool, own_tokens
 from .pooled import Assembly, PooledModel, assemble, parts_config, pooled_tokens
 from .saving import Arguments
 
@@ -35,6 +38,13 @@ class FrozenBackbone:
     def __init__(self, backbone: Backbone, stride: int = 1, no_dilation: bool = False) -> None:
         # With which the backbone was created, for the config.
         self.finer: Arguments = {"stride": stride, "no_dilation": no_dilation}
+        if backbone.arguments:
+            self.finer["backbone_options"] = backbone.arguments
+        self.own: Own | NoOwnPool  # the encoder's own pool, or why there is none
+        try:
+            self.own = create_own_pool(backbone)  # before the backbone loses its head
+        except NoOwnPool as error:
+            self.own = error
         pool = "cls" if backbone.has_cls else "gap"
         model = assemble(backbone, pool, 0, Assembly(keep_cls=True))
         self.backbone = model.backbone.requires_grad_(False).eval()
@@ -55,19 +65,32 @@ class FrozenBackbone:
 
         `pool="cls"` uses the CLS token; `tokens="all"` pools it together with the patches.
         """
-        tokens = pooled_tokens(self.backbone, pool, tokens)
-        layer, dim, k = None, self.backbone.dim, 1
+        named: str | Pool = pool
+        if pool == "own":
+            named, tokens = self._own_pool(pool_options)
+        tokens = pooled_tokens(self.backbone, named, tokens)
+        layer: Pool | None = None
+        dim, k = self.backbone.dim, 1
         if tokens != "cls":
-            layer = create_pool_for(self.backbone, pool, pool_options)
+            if isinstance(named, str):
+                named = create_pool_for(self.backbone, named, pool_options)
+            layer = named
             dim, k = layer.out_dim, layer.k
         head = PooledHead(layer, tokens)
-        if dim == self.backbone.dim:
+        if dim == self.backbone.dim and not isinstance(layer, OwnPool):
             head.after = copy.deepcopy(self.after)
         if embedding_dim is not None:
             head.embedding = Embedding(dim * k, embedding_dim, embedding_norm)
         elif classes:
             head.head = Head(dim, classes, k, combine, head_norm)
         return head
+
+    def _own_pool(self, options: Arguments | None) -> tuple[Own, str]:
+        """Return a new copy of the encoder's own pool, and the tokens that it takes."""
+        if isinstance(self.own, NoOwnPool):
+            raise self.own
+        check_names("own", options or {}, OWN_OPTIONS)
+        return copy_own_pool(self.own, **(options or {})), own_tokens(self.own)
 
     def create_model(self, head: PooledHead, class_names: list[str] | None = None) -> PooledModel:
         """Join backbone and head to one model, which shares their weights."""

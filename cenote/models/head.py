@@ -17,6 +17,7 @@ from ..backbones import Backbone, Features
 from ..options import check_choice, check_number
 from ..pooling import Pool, create_pool
 from ..pooling.batchnorm import BatchNorm
+from ..pooling.own import OwnPool
 
 
 def create_pool_for(
@@ -126,18 +127,23 @@ class PoolAndHead(nn.Module):
 
     def pool_features(self, features: Features) -> tuple[Tensor, Tensor | None]:
         """Vectors, and the pool's own maps (B, m, H, W) or None."""
-        tokens, grid, cls = features
+        tokens, grid = features.tokens, features.grid
         if self.pool is None:
-            assert cls is not None
-            return cls, None
+            assert features.cls is not None
+            return features.cls, None
         if self.tokens == "all":
-            assert cls is not None
-            u, a = self.pool.vectors_and_maps(torch.cat([cls[:, None], tokens], 1), None)
+            u, a = self.pool.vectors_and_maps(self.pooled_tokens(features), None)
         else:
             u, a = self.pool.vectors_and_maps(tokens, grid)
         if a is not None:  # CLS has no place in the map
             a = a[..., -tokens.shape[1] :].unflatten(-1, grid)
         return u, a
+
+    def pooled_tokens(self, features: Features) -> Tensor:
+        """Return what is pooled, (B, N, D): the patches, or [CLS; patches]."""
+        if self.tokens == "patches":
+            return features.tokens
+        return features.all_tokens(registers=isinstance(self.pool, OwnPool))
 
     def refine(self, u: Tensor) -> Tensor:
         """Apply the last norm and the embedding to pooled vectors."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 from ..backbones import Backbone, Features
 from ..metrics import largest_box, mass_mask
-from ..options import check_choice, suggest
+from ..options import check_choice, check_names, suggest
 from ..pooling import Pool
+from ..pooling.own import OwnPool
 from .attention_maps import cls_attention, rollout
 from .cam import cam, grad_cam, minmax, why_no_cam
 from .head import Embedding, Head, create_pool_for
+from .own import OWN_OPTIONS, create_own_pool, own_tokens
 from .saving import Arguments, SavedModel
 from .surgery import (
     Pyramid,
@@ -219,6 +221,7 @@ def create_model(
     embedding_dim: int | None = None,
     embedding_norm: str | None = None,
     pool_options: Arguments | None = None,
+    backbone_options: Arguments | None = None,
     **timm_options: Any,
 ) -> PooledModel:
     """A timm backbone (or "lite0"), a pool by name and a linear head.
@@ -226,6 +229,8 @@ def create_model(
     `num_classes=None` keeps the backbone's own classifier where it fits the pooled vector; 0 means
     no head. Other options are timm's.
 
+    - `pool="own"` is the pooling that the encoder was trained with, with its weights
+      (pool_options={"frozen": True} keeps them); it may come to "cls" or "gap".
     - `tokens`, `norm`: see `PooledModel`; `pool="cls"` is `tokens="cls"`. A pool over the patches
       removes the CLS token from the encoder; `keep_cls=True` leaves it there, unused.
     - `depth` drops (-b) or adds (+b) blocks; `last_block="sar"`, or a row A-F of SAR's Table 1(b),
@@ -239,6 +244,7 @@ def create_model(
       of a ViT), and `embedding_norm="layer"` a LayerNorm before it.
     - `pool_options`: a dictionary for `create_pool`. SimPool has gamma 2 on convolutional networks
       and 1.25 on transformers, unless it is given; {"gamma": None} is the released code's form.
+    - `backbone_options`: options of timm's that may have the name of one of these, such as depth.
     """
     assembly = Assembly(
         tokens=tokens,
@@ -256,6 +262,7 @@ def create_model(
         pool_options=pool_options,
     )
     options = {"pretrained": pretrained, "weights": weights, "img_size": img_size, **timm_options}
+    options |= backbone_options or {}
     try:
         base = create_finer_backbone(backbone, stride, no_dilation, **options)
     except ValueError as error:
@@ -267,6 +274,8 @@ def create_model(
     model = assemble(base, pool, num_classes, assembly)
     model.config |= {"img_size": img_size, "stride": stride, "no_dilation": no_dilation}
     model.config |= timm_options
+    if arguments := base.arguments | (backbone_options or {}):
+        model.config["backbone_options"] = arguments
     return model
 
 
@@ -286,6 +295,14 @@ def assemble(
     options: Assembly | None = None,
 ) -> PooledModel:
     options = options or Assembly()
+    if pool == "own":
+        if options.fpn is not None:
+            raise ValueError("the own pooling of an encoder is not for a pyramid: use another pool")
+        check_names("own", options.pool_options or {}, OWN_OPTIONS)
+        pool = create_own_pool(backbone, **(options.pool_options or {}))
+        options = replace(options, keep_cls=True, tokens="patches", pool_options=None)
+    if isinstance(pool, OwnPool):
+        options = replace(options, keep_cls=True, tokens=own_tokens(pool))
     tokens = pooled_tokens(backbone, pool, options.tokens)
     if options.fpn is not None:
         backbone = Pyramid(backbone, options.fpn, options.fpn_dim)
@@ -305,7 +322,11 @@ def assemble(
             pool = create_pool_for(backbone, pool, options.pool_options)
         layer = pool
         dim, k = layer.out_dim, layer.k
-    norm, after = place_norm(backbone, options.norm, dim)
+    norm = options.norm
+    if isinstance(layer, OwnPool):  # a norm behind the pooling is in the pool
+        norm = "before" if backbone.final_norm() else "none"
+        check_choice("norm with the pool 'own'", options.norm, ("auto", norm))
+    norm, after = place_norm(backbone, norm, dim)
     embedding: nn.Module = nn.Identity()
     if options.embedding_dim is not None:  # the backbone's own classifier is not for an embedding
         embedding = Embedding(dim * k, options.embedding_dim, options.embedding_norm)
@@ -327,7 +348,7 @@ def pooled_tokens(backbone: Backbone, pool: str | Pool, tokens: str) -> str:
     """What is pooled: `tokens`, or "cls" for the pool of this name."""
     if pool == "cls":
         tokens = "cls"
-    if tokens != "patches" and not backbone.has_cls:
+    if tokens != "patches" and not backbone.has_cls and not isinstance(pool, OwnPool):
         raise ValueError(f"'{backbone.name}' has no CLS token: tokens must be 'patches'")
     return tokens
 

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -23,24 +22,21 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ..backbones import Backbone, Preprocessing
+from ..backbones.sources import OTHER_WEIGHTS, sha256
 from ..pooling import Pool, create_pool, list_pools
 from ..pooling import registry as pools
+from ..pooling.own import OwnPool
 from ..version import __version__
 from .head import PoolAndHead
 
 Arguments = dict[str, Any]  # of `create`, by name
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-OPTIONAL = {"map_kind", "map_size", "multi_label", "sha256", "versions"}
+OPTIONAL = {"map_kind", "map_size", "multi_label", "sha256", "source", "versions"}
 MAP_KINDS = ("pool", "cam", "cls")  # that may be the first of a saved model's
 KEYS = {"format", "model", "class_names", "preprocessing"} | OPTIONAL
 PENDING = re.compile(r"\.(cenote-[0-9a-f]{32}|model\.[0-9a-f]{64}\.safetensors)")
 
-# Weights come from the folder alone: none of these may say otherwise, least of all a path of
-# somebody else's choice.
-OTHER_WEIGHTS = re.compile(
-    "pretrained.*|weights|checkpoint_path|cache_dir|.*_filter(_fn)?|(model|feature)_cfg|config"
-)
 # No "hf-hub:..." and no "local-dir:...", which timm would follow.
 BACKBONE = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?")
 LARGEST = 1 << 20  # beyond any width or number of classes
@@ -117,6 +113,7 @@ class SavedModel(
         model.multi_label = config.get("multi_label", False)
         model.map_kind, model.map_size = config.get("map_kind"), config.get("map_size")
         model.backbone.preprocessing = Preprocessing(**config["preprocessing"])
+        model.backbone.source = config.get("source")
         return model.eval()
 
     @classmethod
@@ -170,6 +167,8 @@ def save_model(model: SavedModel, folder: str | Path) -> None:
         config["map_kind"] = model.map_kind
     if model.map_size is not None:
         config["map_size"] = model.map_size
+    if model.backbone.source is not None:
+        config["source"] = model.backbone.source
     folder = Path(folder)
     # A folder of its own: safetensors may leave another file beside the one it writes.
     temporary = folder / f".cenote-{uuid4().hex}"
@@ -244,6 +243,9 @@ def _config_problems(config: Any) -> Iterator[str]:
         yield f"map_kind is one of {', '.join(MAP_KINDS)}, got {config['map_kind']!r:.80}"
     if not _is_side(config.get("map_size", 1)):
         yield f"map_size is a number of pixels, got {config['map_size']!r:.80}"
+    source = config.get("source", {})
+    if not isinstance(source, dict) or not all(isinstance(v, str) for v in source.values()):
+        yield f"source is the name and digest of the backbone's weights, got {source!r:.80}"
     values = config["preprocessing"]
     if not isinstance(values, dict) or set(values) != set(PREPROCESSING):
         yield f"preprocessing has exactly the keys {', '.join(sorted(PREPROCESSING))}"
@@ -333,11 +335,6 @@ def _pending(folder: Path, digest: str | None) -> Path:
     return folder / f".model.{digest}.safetensors"
 
 
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
-
-
 def _sync(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
     if os.name == "posix":  # elsewhere a folder cannot be opened
@@ -364,14 +361,19 @@ def argument_problems(arguments: Any) -> Iterator[str]:
     for name, value in arguments.items():
         if not re.fullmatch("[a-z][a-z0-9_]*", name) or OTHER_WEIGHTS.fullmatch(name):
             yield f"a saved model has no argument '{name:.80}'"
-        if not _is_plain(value, nested=name == "pool_options"):
+        if not _is_plain(value, nested=name.endswith("_options")):
             yield f"{name} is {value!r:.80}, which no saved model has"
-    if arguments["pool"] not in ("cls", *list_pools()):
+    if arguments["pool"] not in ("cls", "own", *list_pools()):
         yield f"this version of Cenote has no pool '{arguments['pool']:.80}'"
-    options = arguments.get("pool_options", {})
-    if not isinstance(options, dict):
-        yield f"pool_options is a table of options, got {options!r:.80}"
-    for name, value in {"depth": arguments.get("depth"), **options}.items():
+    options, timm_options = (arguments.get(f"{part}_options", {}) for part in ("pool", "backbone"))
+    for part, table in (("pool", options), ("backbone", timm_options)):
+        if not isinstance(table, dict):
+            yield f"{part}_options is a table of options, got {table!r:.80}"
+    for name in timm_options:
+        if OTHER_WEIGHTS.fullmatch(name):
+            yield f"a saved model has no argument '{name:.80}'"
+    depths = {"depth": arguments.get("depth"), "depth of the backbone": timm_options.get("depth")}
+    for name, value in {**depths, **options}.items():
         if type(value) is int and abs(value) > DEEPEST and not name.endswith("dim"):
             yield f"{name} is {value}, which no saved model has"
 
@@ -410,6 +412,8 @@ def pool_options(pool: Pool | None) -> Arguments:
     """The options that make this pool again, also for one that was not made by `create_pool`."""
     if pool is None:
         return {}
+    if isinstance(pool, OwnPool):  # of the backbone, with which it is created again
+        return dict(pool.options)
     if not pools.is_registered(pool):
         raise ValueError(
             f"{type(pool).__name__} is not a registered pool, so no file can name it: @register it"

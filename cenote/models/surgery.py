@@ -256,7 +256,7 @@ def place_norm(backbone: Backbone, norm: str, out_dim: int) -> tuple[str, nn.Mod
     Return what "auto" came to, and the norm behind a pool of `out_dim` channels.
     """
     encoder: Any = backbone.model
-    inside, behind = backbone.final_norm(), _take_norm_behind(encoder)
+    inside, behind = backbone.final_norm(), take_norm_behind(encoder)
     if isinstance(backbone, Pyramid):
         behind = None  # it was for the channels of the last stage, not for the pyramid's
     norm_layer, places = inside or behind, ["none"]
@@ -281,10 +281,10 @@ def place_norm(backbone: Backbone, norm: str, out_dim: int) -> tuple[str, nn.Mod
             f"{backbone.dim}: norm='none' or 'before'"
         )
     assert norm_layer is not None
-    return norm, _on_vectors(norm_layer)
+    return norm, on_vectors(norm_layer)
 
 
-def _take_norm_behind(encoder: Any) -> nn.Module | None:
+def take_norm_behind(encoder: Any) -> nn.Module | None:
     """Take out the norm that the encoder has behind its own pooling, where nothing would use it."""
     taken_norm = None
     for holder, name in ((getattr(encoder, "head", None), "norm"), (encoder, "fc_norm")):
@@ -295,7 +295,7 @@ def _take_norm_behind(encoder: Any) -> nn.Module | None:
     return taken_norm
 
 
-def _on_vectors(norm: nn.Module) -> nn.Module:
+def on_vectors(norm: nn.Module) -> nn.Module:
     """A norm over channels of maps, as one over the channels of vectors, with the same weights."""
     if not isinstance(norm, nn.LayerNorm):
         return norm

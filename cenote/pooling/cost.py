@@ -29,8 +29,8 @@ def pool_cost(name: str, dim: int, grid: Grid, **options: Any) -> PoolCost:
     x = torch.randn(1, prod(grid), dim, generator=torch.Generator().manual_seed(0))
     return PoolCost(
         parameters=sum(p.numel() for p in pool.parameters()),
-        flops=_multiply_adds(pool, x, grid, published=False),
-        flops_as_published=_multiply_adds(pool, x, grid, published=True),
+        flops=multiply_adds(pool, x, grid),
+        flops_as_published=multiply_adds(pool, x, grid, published=True),
     )
 
 
@@ -42,7 +42,8 @@ def parse_grid(text: str) -> Grid:
     return int(height), int(width)
 
 
-def _multiply_adds(pool: Pool, x: Tensor, grid: Grid, published: bool) -> int:
+def multiply_adds(pool: Pool, x: Tensor, grid: Grid | None, published: bool = False) -> int:
+    """Return those of a pool without gradients for tokens x, or of its row of Algorithm 1."""
     from torch.utils.flop_counter import FlopCounterMode  # slow to import, and no layer needs it
 
     # The counter of torch knows products of matrices; a matrix times a vector it passes over.

@@ -93,6 +93,8 @@ def _parameters(cls: type[Pool]) -> dict[str, inspect.Parameter]:
 
 
 def entry(name: str) -> PoolEntry:
+    if name == "own":
+        raise ValueError("'own' is the pooling of an encoder: create_model(backbone, 'own')")
     if name not in ENTRIES:
         hint = suggest(name, ENTRIES) or f": {', '.join(list_pools())}"
         raise ValueError(f"no pool '{name}'{hint}")

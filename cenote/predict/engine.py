@@ -212,8 +212,9 @@ class ConvertedNetwork:
         if any(len(output) != len(images) for output in outputs):
             raise ValueError("the number of images is fixed in the converted network")
         if isinstance(self.structure, Features):
-            cls = outputs[1] if len(outputs) > 1 else None
-            return Features(outputs[0], self.structure.grid, cls)
+            names = list(self.structure.tensors())
+            tensors: dict[str, Any] = dict(zip(names, outputs, strict=True))
+            return self.structure._replace(**tensors)
         if isinstance(self.structure, Tensor):
             return outputs[0]
         return tuple(outputs)

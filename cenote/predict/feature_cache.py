@@ -44,16 +44,21 @@ FillProgress = Callable[[int, int], object]  # receives images done and their to
 
 
 class Layout(NamedTuple):
-    """Layout of one row: `grid` x `dim` values, followed by a CLS token if there is one."""
+    """Layout of one row: `grid` x `dim` values, then a CLS token and registers if there are any."""
 
     grid: tuple[int, int]
     dim: int
     cls: bool
     dtype: str = "float16"
+    registers: int = 0
 
     @property
     def vectors(self) -> int:
-        return self.grid[0] * self.grid[1] + self.cls
+        return self.grid[0] * self.grid[1] + self.cls + self.registers
+
+    def describe(self) -> dict[str, Any]:
+        """Return the fields; stores without registers have the names they had before."""
+        return {k: v for k, v in self._asdict().items() if v or k != "registers"}
 
 
 class FeatureStore:
@@ -128,7 +133,7 @@ class FeatureCache:
 
     def open(self, made_by: dict[str, Any], layout: Layout) -> FeatureStore:
         """Open the store of these settings (backbone, weights, transform); create it if needed."""
-        description = {"made_by": made_by, "layout": layout._asdict()}
+        description = {"made_by": made_by, "layout": layout.describe()}
         name = digest_of(json.dumps(description, sort_keys=True).encode()).hex()
         folder = self.folder / name
         if not (folder / "store.json").exists():
@@ -237,10 +242,15 @@ class CachedFeatures:
     def features(self, indices: Sequence[int] | npt.NDArray[np.int64] | Tensor) -> Features:
         """Return the features of these images as float32."""
         rows = self.rows[np.asarray(indices)]
-        values = torch.from_numpy(self.values[rows]).float()  # (B, N or N + 1, D)
+        values = torch.from_numpy(self.values[rows]).float()  # (B, N + 1 + R, D)
         layout = self.store.layout
-        tokens = values[:, : layout.grid[0] * layout.grid[1]]
-        return Features(tokens, layout.grid, values[:, -1] if layout.cls else None)
+        n = layout.grid[0] * layout.grid[1]
+        features = Features(values[:, :n], layout.grid)
+        if layout.cls:
+            features = features._replace(cls=values[:, n])
+        if layout.registers:
+            features = features._replace(registers=values[:, n + layout.cls :])
+        return features
 
 
 class FeatureBatch(NamedTuple):
@@ -310,13 +320,14 @@ def cached_features(
     cache = cache or FeatureCache()
     backbone, device = backbone.eval(), device_of(backbone)
     size = preprocessing.size
-    tokens, grid, cls = backbone(torch.zeros(1, 3, size, size, device=device))
-    layout = Layout(grid, tokens.shape[2], cls is not None, dtype)
+    tokens, grid, cls, _ = backbone(torch.zeros(1, 3, size, size, device=device))
+    layout = Layout(grid, tokens.shape[2], cls is not None, dtype, backbone.registers)
     store = cache.open(describe_features(backbone, preprocessing, view), layout)
 
     def forward(images: Tensor) -> Tensor:
-        tokens, _, cls = run_frozen(backbone, images.flip(-1) if view == "flip" else images)
-        return tokens if cls is None else torch.cat([tokens, cls[:, None]], 1)
+        features: Features = run_frozen(backbone, images.flip(-1) if view == "flip" else images)
+        vectors = features.tensors().values()  # cls (B, D), the others (B, n, D)
+        return torch.cat([x[:, None] if x.ndim == 2 else x for x in vectors], 1)
 
     transform = preprocessing.whole() if view == "whole" else preprocessing.transform()
     run = Inference(forward, device, half=dtype == "float16")

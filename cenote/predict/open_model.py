@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..backbones import create_backbone
+from ..backbones import Backbone, create_backbone
 from ..device import default_device
 from ..models import PooledModel, load
-from ..models.pooled import assemble
+from ..models.own import NoOwnPool, Own, create_own_pool
+from ..models.pooled import Assembly, assemble
 
 log = logging.getLogger(__name__)
 
@@ -40,24 +41,36 @@ def _open_model(
             raise ValueError("a saved model has its own weights and pool: give --model alone")
         return load(folder), True
     base = create_backbone(backbone, pretrained=True, weights=weights)
-    has_cls_pool = base.has_cls and getattr(base.model, "global_pool", "") == "token"
-    default_pool = "cls" if has_cls_pool else "gap"
-    model = assemble(base, pool or default_pool, None)
-    trained = model.pool is None or not any(True for _ in model.pool.parameters())
+    own = _own_pool(base)
+    if pool in (None, "own"):
+        model = assemble(base, own, options=Assembly(keep_cls=True))
+    else:
+        assert pool is not None
+        model = assemble(base, pool)
+    trained = model.pool is None or model.pool is own or not list(model.pool.parameters())
     if not trained:
         log.info(
             "note: the weights of '%s' are untrained (random): its map says little and no class is"
             " predicted. Train it and give --model FOLDER, or omit --pool.",
             pool,
         )
-    elif pool not in (None, default_pool) and model.head is not None:
+    elif pool not in (None, "own", own) and model.head is not None:
         log.info(
             "note: the classifier of '%s' was trained with '%s', not with '%s': classes are a guess.",
             backbone,
-            default_pool,
+            own if isinstance(own, str) else own.name,
             pool,
         )
     return model, trained
+
+
+def _own_pool(backbone: Backbone) -> Own:
+    """Return the encoder's own pooling, else the CLS token, else average pooling."""
+    try:
+        return create_own_pool(backbone)
+    except NoOwnPool as error:
+        log.info("note: %s, which is shown.", error)
+        return "cls" if backbone.has_cls else "gap"
 
 
 def class_names(model: PooledModel) -> list[str] | None:

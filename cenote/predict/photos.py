@@ -76,8 +76,8 @@ class PhotoPredictor:
     CLS attention, by default the last, and "all" shows the map of each. `share` is how much of the map's mass the mask
     and the box contain; those of an object map are above its threshold. `classify=False` predicts
     no classes, for a model that is not trained. `bare` is a backbone without a trained pool: kind
-    "auto" is the object map, where it has enough positions. `folder` is that of a saved model,
-    whose stored object map is for few photographs.
+    "auto" is the object map, where it has enough positions, as it is for a model without another
+    map. `folder` is that of a saved model, whose stored object map is for few photographs.
     """
 
     model: PooledModel
@@ -105,7 +105,9 @@ class PhotoPredictor:
         model = self.model.eval()
         if model.pool is not None:
             model.pool.check_finite = True
-        if self.kind == "object" or (self.kind == "auto" and self.bare):
+        # Grad-CAM needs another package, and no map at all would be an error.
+        bare = self.bare or set(model.map_kinds()) <= {"gradcam"}
+        if self.kind == "object" or (self.kind == "auto" and bare):
             self._create_object_maps()
         if self.kind == "auto":
             self.kind = next(iter(model.map_kinds()), "auto")

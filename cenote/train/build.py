@@ -54,7 +54,8 @@ def embedding_arguments(config: RunConfig) -> Options:
         return {"embedding_dim": options.dim}
     if not isinstance(options, MetricConfig):
         return {}
-    if model.pool != "cls" and model.tokens != "cls" and "local" in model.pool_options:
+    pooled = model.pool not in ("cls", "own") and model.tokens != "cls"
+    if pooled and "local" in model.pool_options:
         with torch.random.fork_rng(devices=()):
             pool = create_pool(model.pool, 1, **model.pool_options)
         if pool.k * pool.out_dim == options.dim:

@@ -63,7 +63,7 @@ class ModelConfig:
         "timm model, or lite0 (its weights come with Cenote); vit_micro and resnet_micro are small "
         "enough to train from scratch on two cores",
     )
-    pool: str = flag("gap", "pool (cenote pools lists them), or cls")
+    pool: str = flag("gap", "pool (cenote pools lists them), cls, or own, the encoder's")
     pool_options: Options = flag({}, "options of the pool, such as gamma=2")
     tokens: Literal["patches", "all", "cls"] = flag(
         "patches", "tokens to pool: patches, all (CLS and patches), or cls"

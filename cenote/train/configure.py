@@ -20,6 +20,7 @@ from ..backbones.create import WITHOUT_WEIGHTS
 from ..losses.mixing import Mixable
 from ..models import load
 from ..models.image_text.text_encoder import Words
+from ..models.own import OWN_OPTIONS
 from ..models.surgery import Pyramid, create_finer_backbone
 from ..options import check_names, suggest
 from ..pooling import list_pools, registry
@@ -290,10 +291,12 @@ def _refuse(problems: Iterator[str]) -> None:
 
 def _problems(config: RunConfig) -> Iterator[str]:
     model, options = config.model, config.options
-    pools = [*list_pools(), "cls"]
+    pools = [*list_pools(), "own", "cls"]
     if model.pool not in pools:
         yield f"no pool '{model.pool}'{suggest(model.pool, pools)}"
-    if model.pool != "cls":
+    if model.pool == "own":
+        check_names(model.pool, model.pool_options, OWN_OPTIONS)
+    elif model.pool != "cls":
         check_names(model.pool, model.pool_options, registry.options(model.pool))
     if model.freeze and model.start is not None:
         yield "--freeze takes a file of a backbone's weights, not the folder of a run"

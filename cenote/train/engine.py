@@ -64,12 +64,11 @@ class Examples(NamedTuple):
         if not isinstance(self.inputs, Features):
             pairs = zip(self.inputs.chunk(chunks), self.labels.chunk(chunks), strict=True)
             return [Examples(*pair) for pair in pairs]
-        tokens, grid, cls = self.inputs
-        parts = Examples(tokens, self.labels).chunk(chunks)
-        tokens_cls = [None] * len(parts) if cls is None else cls.chunk(chunks)
-        return [
-            Examples(Features(x, grid, c), y) for (x, y), c in zip(parts, tokens_cls, strict=True)
-        ]
+        tensors = self.inputs.tensors()
+        parts = zip(*(x.chunk(chunks) for x in tensors.values()), strict=True)
+        features = [self.inputs._replace(**dict(zip(tensors, x, strict=True))) for x in parts]
+        pairs = zip(features, self.labels.chunk(chunks), strict=True)
+        return [Examples(*pair) for pair in pairs]
 
 
 class Task:

@@ -53,7 +53,8 @@ def pool_matrices(module: nn.Module) -> list[nn.Parameter]:
     Exponents, biases and norms have no such sums.
     """
     pool = getattr(module, "pool", None)
-    return [] if pool is None else [p for p in pool.parameters() if p.ndim > 1]
+    parameters = () if pool is None else pool.parameters()
+    return [p for p in parameters if p.ndim > 1 and p.requires_grad]
 
 
 def _scale_lr(optimizer: Optimizer, parameters: Iterable[nn.Parameter], factor: float) -> None:

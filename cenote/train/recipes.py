@@ -190,7 +190,7 @@ def update(config: RunConfig, sections: Mapping[str, Any]) -> RunConfig:
     changes = {key: value for key, value in given.items() if key in names}
     timm_options = {k: v for k, v in given.items() if k not in (*names, "num_classes")}
     if changes.get("pool", model.pool) != model.pool:
-        common = () if changes["pool"] == "cls" else ("local",)  # of every pool
+        common = () if changes["pool"] in ("cls", "own") else ("local",)  # of every pool
         kept = {k: v for k, v in model.pool_options.items() if k in common}
         model = replace(model, pool_options=kept)
     if isinstance(changes.get("pool_options"), dict):

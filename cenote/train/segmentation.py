@@ -258,8 +258,8 @@ def _source(
     """Return cached features if the disk has space for them, else the images."""
     cache, size = FeatureCache(), backbone.preprocessing.size
     with torch.inference_mode():
-        tokens, _, cls = backbone(torch.zeros(1, 3, size, size, device=device_of(backbone)))
-    values = (tokens.shape[1] + (cls is not None)) * tokens.shape[2]
+        features = backbone(torch.zeros(1, 3, size, size, device=device_of(backbone)))
+    values = sum(x.numel() for x in features.tensors().values())
     needed = 2 * len(dataset) * values  # bytes, as float16
     cache.folder.mkdir(parents=True, exist_ok=True)
     too_large = needed > min(max_cache, shutil.disk_usage(cache.folder).free // 2)

@@ -48,7 +48,7 @@ def test_every_other_position_of_the_finer_map_is_the_old_map(name: str, gain: i
     strided = create_model(name, "gap", 3, **options).eval()
     finer = create_model(name, "gap", 3, stride=gain, **options).eval()
     finer.load_state_dict(strided.state_dict())  # the same weights, name for name
-    (old, grid, _), (new, fine, _) = strided.features(IMAGES), finer.features(IMAGES)
+    (old, grid, *_), (new, fine, *_) = strided.features(IMAGES), finer.features(IMAGES)
     assert [-(-n // gain) for n in fine] == list(grid)
     picked = new.unflatten(1, fine)[:, ::gain, ::gain].flatten(1, 2)
     assert_close(picked, old)

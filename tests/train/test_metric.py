@@ -73,7 +73,7 @@ def test_metrix_gets_the_maps_the_images_and_what_embeds_them(where: str, pool: 
     made.generator.manual_seed(3)
     found = made(batch)
     features = body.features(batch.inputs)
-    tokens, _, cls = features
+    tokens, _, cls, _ = features
 
     def embed(x: torch.Tensor) -> torch.Tensor:
         if pool == "cls":

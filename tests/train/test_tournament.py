@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import timm
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import cenote
@@ -28,6 +28,7 @@ from cenote.evaluate.wsol import localize
 from cenote.metrics import max_box_acc, prepare_maps
 from cenote.models.class_map import ForwardPass
 from cenote.models.frozen import FrozenBackbone, PooledHead
+from cenote.models.own import NoOwnPool, create_own_pool
 from cenote.pooling import list_pools
 from cenote.report.tournament import CandidateResult, TournamentReport, explanations
 from cenote.train.config import OptimizationConfig
@@ -41,6 +42,7 @@ from cenote.train.tournament.candidates import (
     pool_candidates,
     usable_candidates,
 )
+from cenote.train.tournament.load import load_candidates
 from cenote.train.tournament.maps import MapImages, MapScore
 from cenote.train.tournament.progress import RemainingTime
 from cenote.train.tournament.ranking import compare, conclude, recommendation, ties
@@ -369,23 +371,62 @@ def test_unknown_and_repeated_pools_are_refused(
 
 def test_the_candidates(weights: Path, caplog: pytest.LogCaptureFixture) -> None:
     vit = create_backbone("test_vit", weights=weights)
-    candidates = pool_candidates(vit, ["all"])
+    candidates = pool_candidates(vit, "cls", ["all"])
     assert [c.pool for c in candidates] == [*list_pools(), "cls", "ep", "simpool"]
     resnet = create_backbone("test_resnet")
-    assert [c.pool for c in pool_candidates(resnet, ["all"])] == list_pools()
-    assert [c.pool for c in pool_candidates(resnet)] == list(DEFAULT_POOLS[:-1])  # without cls
-    assert {c.name for c in pool_candidates(vit) if c.tokens != "patches"} == {
+    assert [c.pool for c in pool_candidates(resnet, "gap", ["all"])] == list_pools()
+    by_default = [c.pool for c in pool_candidates(resnet, "gap")]
+    assert by_default == [name for name in DEFAULT_POOLS if name not in ("own", "cls")]
+    assert {c.name for c in pool_candidates(vit, "cls") if c.tokens != "patches"} == {
         "cls", "ep [CLS; patches]", f"{SIMPOOL} [CLS; patches]",
     }  # fmt: skip
-    assert {"simpool (gamma 2)"} == {c.name for c in pool_candidates(resnet, ["simpool"])}
+    assert {"simpool (gamma 2)"} == {c.name for c in pool_candidates(resnet, "gap", ["simpool"])}
     with pytest.raises(ValueError, match="'test_resnet'"):
-        pool_candidates(resnet, ["cls"])
+        pool_candidates(resnet, "gap", ["cls"])
     seven = Candidate("seven heads", "simpool", options={"heads": 7})
+    caplog.clear()
     assert usable_candidates([*candidates, seven], 64, (10, 10), strict=False) == candidates
     (message,) = caplog.messages
     assert "seven heads" in message and "64" in message
     names = [candidate.name for candidate in gamma_candidates((2, 1))]
     assert names[:3] == ["no gamma", "gamma 1", "gamma 2"]
+
+
+def test_the_own_pooling_is_a_candidate(caplog: pytest.LogCaptureFixture) -> None:
+    attentive, distilled = (
+        create_backbone(name) for name in ("test_vit3", "deit_tiny_distilled_patch16_224")
+    )
+    own, average = create_own_pool(attentive), create_own_pool(distilled)
+    first, second, *_ = pool_candidates(attentive, own)
+    assert (first.name, first.pool, first.tokens) == ("own", "own", "all")
+    assert second == first._replace(name="own (frozen)", options={"frozen": True})
+    # Of CLS and the distillation token, without weights: nothing to freeze.
+    assert [c.name for c in pool_candidates(distilled, average, ["own", "gap"])] == ["own", "gap"]
+    assert not caplog.messages
+    resnet = create_backbone("test_resnet")
+    assert [c.name for c in pool_candidates(resnet, "gap", ["own", "max"])] == ["gap", "max"]
+    assert [c.name for c in pool_candidates(resnet, "gap", ["gap", "own"])] == ["gap"]
+    assert "'test_resnet' is gap" in caplog.text
+    with pytest.raises(NoOwnPool, match="several"):
+        pool_candidates(resnet, NoOwnPool("several maps"), ["own"])
+    assert "own" not in [c.name for c in pool_candidates(resnet, NoOwnPool("several maps"))]
+
+
+def test_a_tournament_with_the_own_pooling(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    path, folder = tmp_path / "weights.safetensors", tmp_path / "run"
+    save_file(timm.create_model("test_vit3").state_dict(), path)
+    settings = replace(config(path, "own", "simpool"), backbone="test_vit3")
+    rows = {row.name: row for row in run_tournament(squares(), folder, settings).report.ranked}
+    models = load_candidates(folder)
+    assert rows.keys() == models.keys() == {"own", "own (frozen)", SIMPOOL}
+    assert rows["own"].parameters == rows["own (frozen)"].parameters > 0
+    assert rows["own"].trained > rows["own (frozen)"].trained > 0
+    assert rows["own"].knn == rows["own (frozen)"].knn is not None
+    assert rows["own"].map == "pool" and rows["own"].flops > 0
+    weights = load_file(path)["attn_pool.kv.weight"]
+    for name, changes in (("own", True), ("own (frozen)", False)):
+        assert torch.equal(models[name].pool.head.attn_pool.kv.weight, weights) != changes
 
 
 DESIGN = (

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from ...backbones import Features
 from ...backbones.preprocessing import Transform
+from ...backbones.sources import sha256
 from ...data.files import write_atomically
 from ...unit import unit
 from ..pooled import PooledModel, load
-from ..saving import WEIGHTS, read_checked, save_model, sha256
+from ..saving import WEIGHTS, read_checked, save_model
 from .interface import encode_texts, encode_with_word, identity_of
 from .synsets import content_words
 from .text_encoder import TextTower, Words

@@ -110,15 +110,14 @@ class MetricModule(nn.Module):
         # DistributedDataParallel waits for a gradient of every parameter: here it is zero.
         trained = [p for p in self.body.backbone.parameters() if p.requires_grad]
         zero = sum(p.flatten()[0] * 0 for p in trained)
-        cls = None if features.cls is None else features.cls + zero
-        return Features(features.tokens + zero, features.grid, cls)
+        return features._replace(**{name: x + zero for name, x in features.tensors().items()})
 
     def vectors(self, features: Features) -> tuple[Tensor, Tensor | None]:
         """Return z (B, D), not normalized, and GSP's histograms (B, m) for the zero-shot loss."""
         if self.zero_shot is None:
             return self._embed(features), None
         assert isinstance(self.body.pool, GSP)
-        u, histograms = self.body.pool.with_histogram(_pooled_tokens(self.body, features))
+        u, histograms = self.body.pool.with_histogram(self.body.pooled_tokens(features))
         return self.body.refine(u), histograms
 
     def _embed(self, features: Features) -> Tensor:
@@ -175,7 +174,7 @@ class MetricModule(nn.Module):
         linear = is_linear(self.body)
         maps = images = mixed_pool = None
         if self.mixing.needs_maps and not linear:
-            maps = joined_rows(_feature_maps(self.body, features), self.counts)
+            maps = joined_rows(self.body.pooled_tokens(features), self.counts)
         if self.mixing.needs_images:
             assert isinstance(batch.inputs, Tensor)
             images = joined_rows(batch.inputs, self.counts)
@@ -187,9 +186,11 @@ class MetricModule(nn.Module):
         return loss
 
     def _embed_maps(self, maps: Tensor, grid: tuple[int, int]) -> Tensor:
-        n = grid[0] * grid[1]
-        cls = maps[:, n] if maps.shape[1] > n else None
-        return self._embed(Features(maps[:, :n], grid, cls))
+        prefix = maps.shape[1] - grid[0] * grid[1]
+        features = Features(maps[:, prefix:], grid)
+        if prefix:
+            features = features._replace(cls=maps[:, 0], registers=maps[:, 1:prefix])
+        return self._embed(features)
 
     def _pool_mixed(self, maps: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
         assert isinstance(self.body.pool, MixablePool)
@@ -207,7 +208,7 @@ class MetricModule(nn.Module):
     def _fit_prototypes(self, features: Features) -> None:
         """Initialize GSP's prototypes in place: the optimizer already holds them."""
         assert isinstance(self.body.pool, GSP)
-        tokens = _pooled_tokens(self.body, features).float()
+        tokens = self.body.pooled_tokens(features).float()
         self.body.pool.fit(joined_rows(tokens, self.counts))
         self.fitted.fill_(True)
 
@@ -296,20 +297,6 @@ def is_linear(body: PooledModel | PooledHead) -> bool:
     if isinstance(body.embedding, Embedding):
         linear = linear and isinstance(body.embedding.norm, nn.Identity)
     return linear and (body.pool is None or body.pool.name == "gap")
-
-
-def _pooled_tokens(body: PooledModel | PooledHead, features: Features) -> Tensor:
-    if body.tokens == "patches":
-        return features.tokens
-    assert features.cls is not None
-    return torch.cat([features.cls[:, None], features.tokens], 1)
-
-
-def _feature_maps(body: PooledModel | PooledHead, features: Features) -> Tensor:
-    """Return (B, N, D), or (B, N + 1, D) with the CLS token last if it is pooled."""
-    if body.tokens == "patches" or features.cls is None:
-        return features.tokens
-    return torch.cat([features.tokens, features.cls[:, None]], 1)
 
 
 def build_metric_loss(options: MetricConfig, classes: int) -> MetricLoss:

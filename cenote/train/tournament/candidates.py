@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ...backbones import Backbone
 from ...models.frozen import FrozenBackbone, PooledHead
 from ...models.head import simpool_gamma
-from ...pooling import create_pool, list_pools
-from ...pooling.cost import pool_cost
+from ...models.own import NoOwnPool, Own, own_tokens
+from ...pooling import Pool, create_pool, list_pools
+from ...pooling.cost import multiply_adds
+from ...pooling.own import OwnPool
 from ...pooling.registry import entry as registered
 from ...report.tournament import CandidateResult
 
 CLS_GROUP = "CLS"
+OWN_GROUP = "own"
 # The baselines, the best pools of the groups of [SimPool Sec. 4.2] and of later papers, and the token.
 # Slot and CaiT, two of these, would take longer than all others together: 20 million parameters.
-DEFAULT_POOLS = ("gap", "max", "gem", "lse", "ge", "simpool", "gsp", "crow", "abmilp", "ep", "cls")
+DEFAULT_POOLS = (
+    *("own", "gap", "max", "gem", "lse", "ge", "simpool", "gsp", "crow", "abmilp", "ep", "cls"),
+)
 GAMMAS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
 logger = logging.getLogger(__name__)
 
@@ -43,32 +50,66 @@ class Candidate(NamedTuple):
             self.pool, classes, self.tokens, self.combine, pool_options=options
         )
 
-    def empty_result(self, dim: int, grid: tuple[int, int], trained: int) -> CandidateResult:
+    def empty_result(
+        self, pool: Pool | None, grid: tuple[int, int], trained: int
+    ) -> CandidateResult:
         """Return a result without accuracies: its pool's cost, and the trained parameters."""
         parameters = flops = 0
-        if self.pool != "cls":
-            shape = (1, prod(grid) + 1) if self.tokens == "all" else grid
-            cost = pool_cost(self.pool, dim, shape, **self.options)
-            parameters, flops = cost.parameters, cost.flops
+        if pool is not None:
+            parameters = sum(p.numel() for p in pool.parameters())
+            frozen = copy.deepcopy(pool).cpu().eval().requires_grad_(False)
+            flops = multiply_adds(frozen, *example_input(frozen, self.tokens, grid))
         fields = self._asdict()
         del fields["combine"]
         return CandidateResult(**fields, parameters=parameters, trained=trained, flops=flops)
 
 
+def example_input(
+    pool: Pool, tokens: str, grid: tuple[int, int], images: int = 1
+) -> tuple[Tensor, tuple[int, int] | None]:
+    """Return random tokens as a pool takes them, and their grid if they have one."""
+    count = prod(grid)
+    if tokens == "all":
+        count += pool.prefix if isinstance(pool, OwnPool) else 1
+    x = torch.randn(images, count, pool.in_dim)
+    return x, None if tokens == "all" else grid
+
+
 def create_candidates(
-    kind: str, backbone: Backbone, pools: Sequence[str] = (), gammas: Sequence[float] = ()
+    kind: str,
+    backbone: Backbone,
+    own: Own | NoOwnPool,
+    pools: Sequence[str] = (),
+    gammas: Sequence[float] = (),
 ) -> list[Candidate]:
-    """Return the candidates of a kind of tournament: pools, ablation or gamma."""
+    """Return the candidates of a kind of tournament: pools, ablation or gamma.
+
+    `own` is the encoder's own pooling, as a `FrozenBackbone` has it.
+    """
     if kind == "ablation":
         return ablation_candidates(backbone)
     if kind == "gamma":
         return gamma_candidates(gammas)
-    return pool_candidates(backbone, pools)
+    return pool_candidates(backbone, own, pools)
 
 
-def all_candidates(backbone: Backbone) -> list[Candidate]:
+def own_candidates(own: Own | NoOwnPool) -> list[Candidate]:
+    """Return the encoder's own pooling, trained further, and with the weights that it has.
+
+    None if it is the CLS token or average pooling, which are candidates anyway.
+    """
+    if not isinstance(own, OwnPool):
+        return []
+    candidate = Candidate("own", "own", own_tokens(own), group=OWN_GROUP)
+    if not any(True for _ in own.parameters()):
+        return [candidate]
+    return [candidate, candidate._replace(name="own (frozen)", options={"frozen": True})]
+
+
+def all_candidates(backbone: Backbone, own: Own | NoOwnPool) -> list[Candidate]:
     """Return every pool; with a CLS token also the token alone, and two pools over all tokens."""
-    candidates = [_with_tokens(p, "patches", backbone) for p in list_pools()]
+    candidates = own_candidates(own)
+    candidates += [_with_tokens(p, "patches", backbone) for p in list_pools()]
     if backbone.has_cls:
         candidates.append(Candidate("cls", "cls", "cls", group=CLS_GROUP))
         candidates += [_with_tokens(p, "all", backbone) for p in ("ep", "simpool")]
@@ -85,27 +126,40 @@ def _with_tokens(pool: str, tokens: str, backbone: Backbone) -> Candidate:
     return Candidate(name, pool, tokens, options, registered(pool).group_name)
 
 
-def pool_candidates(backbone: Backbone, pools: Sequence[str] = ()) -> list[Candidate]:
+def pool_candidates(
+    backbone: Backbone, own: Own | NoOwnPool, pools: Sequence[str] = ()
+) -> list[Candidate]:
     """Return the candidates of the named pools, of `DEFAULT_POOLS`, or of all for "all".
 
-    "cls" is the CLS token alone, and the pools over all tokens.
+    "cls" is the CLS token alone, and the pools over all tokens; "own" the encoder's own pooling, or
+    the pool that is the same.
     """
-    candidates = all_candidates(backbone)
-    if tuple(pools) == ("all",):
-        return candidates
+    candidates = all_candidates(backbone, own)
     for name in pools:
-        if name != "cls":
+        if name not in ("all", "own", "cls"):
             registered(name)  # suggests a name for a typo
         if pools.count(name) > 1:
             raise ValueError(f"--pools has {name} twice")
     if "cls" in pools and not backbone.has_cls:
         raise ValueError(f"'{backbone.name}' has no CLS token: leave cls out of --pools")
     names = list(pools or DEFAULT_POOLS)
-    patches = {c.pool: c for c in candidates if c.tokens == "patches"}
-    chosen = [patches[name] for name in names if name != "cls"]
-    if "cls" in names:
-        chosen += [c for c in candidates if c.group == CLS_GROUP]
-    return chosen
+    if isinstance(own, NoOwnPool):
+        if "own" in pools:
+            raise own
+        logger.info("left out: own: %s", own)
+    elif isinstance(own, str) and {"own", "all"} & {*names}:
+        logger.info("the own pooling of '%s' is %s: it is trained once", backbone.name, own)
+        names = list(dict.fromkeys(own if name == "own" else name for name in names))
+    if names == ["all"]:
+        return candidates
+    groups = {"own": OWN_GROUP, "cls": CLS_GROUP}
+    return [
+        candidate
+        for name in sorted(names, key=lambda name: name == "cls")
+        for candidate in candidates
+        if candidate.group == groups.get(name, "")
+        or (candidate.pool == name and candidate.tokens == "patches" and name not in groups)
+    ]
 
 
 def gamma_candidates(gammas: Sequence[float] = ()) -> list[Candidate]:
@@ -186,15 +240,11 @@ def usable_candidates(
 ) -> list[Candidate]:
     """Leave out candidates that cannot process these features, or raise if `strict`."""
     usable = []
-    tokens = torch.randn(2, prod(grid), dim)
     for candidate in candidates:
         try:
-            if candidate.pool != "cls":
+            if candidate.pool not in ("cls", "own"):
                 pool = create_pool(candidate.pool, dim, **candidate.options).eval()
-                if candidate.tokens == "all":
-                    pool(torch.cat([tokens[:, :1], tokens], 1), None)
-                else:
-                    pool(tokens, grid)
+                pool(*example_input(pool, candidate.tokens, grid, images=2))
             usable.append(candidate)
         except ValueError as error:
             if strict:

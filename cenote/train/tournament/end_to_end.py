@@ -19,6 +19,7 @@ from ...data.splits import Splits, refuse_several_classes, split
 from ...metrics.arrays import Array
 from ...models import PooledModel, load, save_model
 from ...models.frozen import PooledHead
+from ...models.own import NoOwnPool, Own, create_own_pool
 from ...models.saving import CONFIG, WEIGHTS
 from ...models.surgery import create_finer_backbone
 from ...predict.distributed import gathered, processes, rank
@@ -80,7 +81,7 @@ def run_end_to_end(
         for candidate in candidates:
             model = build_model(with_pool(network, candidate), len(splits.train.classes))
             parameters = sum(p.numel() for p in model.parameters())
-            results[candidate.name] = candidate.empty_result(dim, grid, parameters)
+            results[candidate.name] = candidate.empty_result(model.pool, grid, parameters)
         folder.mkdir(parents=True, exist_ok=True)
         sections = {k: v for k, v in network.identity().items() if k in SECTIONS}
         plan = create_plan(
@@ -164,7 +165,12 @@ def _candidates(
         img_size=model.img_size,
         **model.backbone_options,
     )
-    candidates = create_candidates(config.kind, backbone, config.pools, config.gammas)
+    try:
+        own: Own | NoOwnPool = create_own_pool(backbone)
+    except NoOwnPool as error:
+        own = error
+    candidates = create_candidates(config.kind, backbone, own, config.pools, config.gammas)
+    candidates = [c for c in candidates if "frozen" not in c.options]  # all weights are trained
     if config.kind == "pools":
         candidates = [
             _with_options(c, model.pool_options) if c.pool == model.pool else c for c in candidates

@@ -35,7 +35,7 @@ def load_candidates(folder: Path) -> dict[str, PooledModel]:
     frozen = _load_backbone(folder, plan, saved)
     matches = (re.fullmatch(r"gamma ([\d.e+-]+)", name) for name in plan["contenders"])
     gammas = [float(match[1]) for match in matches if match]
-    candidates = create_candidates(plan["kind"], frozen.backbone, ("all",), gammas)
+    candidates = create_candidates(plan["kind"], frozen.backbone, frozen.own, ("all",), gammas)
     by_name = {candidate.name: candidate for candidate in candidates}
     class_names = None if saved is None else saved.class_names
     models = {}
@@ -85,7 +85,10 @@ def _ranked_names(folder: Path, plan: dict[str, Any]) -> list[str]:
 def _load_backbone(folder: Path, plan: dict[str, Any], saved: PooledModel | None) -> FrozenBackbone:
     """Use the saved model's weights, which need neither a download nor the original checkpoint."""
     if saved is not None:
-        frozen = FrozenBackbone(create_backbone(plan["backbone"], pretrained=False))
+        options = saved.backbone.options or {}
+        backbone = create_backbone(saved.backbone.name, **options)
+        backbone.arguments = saved.config.get("backbone_options", {})
+        frozen = FrozenBackbone(backbone)
         frozen.backbone.load_state_dict(saved.backbone.state_dict())
         frozen.backbone.preprocessing = saved.backbone.preprocessing
         return frozen

@@ -22,6 +22,7 @@ from ...metrics.arrays import Array
 from ...metrics.box_accuracy import CentredBox
 from ...models.cam import map_of_features, why_no_cam
 from ...models.frozen import FrozenBackbone, PooledHead
+from ...pooling.own import OwnPool
 from ...predict.distributed import device_of
 from ...predict.feature_cache import CachedFeatures
 from ...report.tournament import CandidateMaps
@@ -189,15 +190,21 @@ class UncroppedFeatures:
     def kinds(self, head: PooledHead) -> list[str]:
         """Return the kinds of maps of a candidate, the most telling first."""
         if head.pool is None:
-            try:
-                self._cls_attention("photos", self.images.sizes[0])
-            except ValueError:  # an encoder whose attention cannot be read
-                return []
-            return ["cls"]
+            return self._cls_kind()
         has_cam = not why_no_cam(head)
         if self.multi_label and has_cam:
             return ["cam"]  # each class has its map
-        return ["pool"] * (not head.pool.no_attention) + ["cam"] * has_cam
+        kinds = ["pool"] * (not head.pool.no_attention) + ["cam"] * has_cam
+        if not kinds and isinstance(head.pool, OwnPool) and self.frozen.backbone.has_cls:
+            return self._cls_kind()
+        return kinds
+
+    def _cls_kind(self) -> list[str]:
+        try:
+            self._cls_attention("photos", self.images.sizes[0])
+        except ValueError:  # an encoder whose attention cannot be read
+            return []
+        return ["cls"]
 
     @torch.inference_mode()
     def maps(self, head: PooledHead, kind: str, split: str, size: int) -> Tensor:

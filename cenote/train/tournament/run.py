@@ -105,7 +105,9 @@ def run_tournament(
         backbone = create_backbone(config.backbone, pretrained=True, weights=config.weights)
         frozen = FrozenBackbone(backbone.to(device))
         # Reports a typo before the images are read.
-        candidates = create_candidates(config.kind, backbone, config.pools, config.gammas)
+        candidates = create_candidates(
+            config.kind, backbone, frozen.own, config.pools, config.gammas
+        )
         folder.mkdir(parents=True, exist_ok=True)
         features = SplitFeatures(Extraction(frozen, None, settings, folder), splits)
         grid = features.train.store.layout.grid
@@ -183,13 +185,13 @@ def train_candidates(
     Learning rates are selected on validation in a third of the epochs, before the seeds: so no
     seed is special. The maps are those of the first seed.
     """
-    dim, grid = trainer.frozen.backbone.dim, trainer.features.train.store.layout.grid
+    grid = trainer.features.train.store.layout.grid
     results, trials, with_matrices = {}, dict[str, Trial](), set[str]()
     settings, epochs = trainer.settings, selection_epochs(trainer.settings.epochs)
     selection = training = 0.0  # seconds of the selection of learning rates, and of one seed
     for candidate in candidates:
         info = trainer.inspect(candidate)
-        empty = candidate.empty_result(dim, grid, info.parameters)
+        empty = candidate.empty_result(info.pool, grid, info.parameters)
         results[candidate.name] = replace(empty, knn=info.knn)
         trial = Trial(candidate, config.choices(info.has_matrices), info.parameters)
         trials[candidate.name] = trial

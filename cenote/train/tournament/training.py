@@ -21,6 +21,8 @@ from ...metrics.arrays import Array
 from ...metrics.intervals import wilson_interval
 from ...metrics.retrieval import knn_accuracy
 from ...models.frozen import FrozenBackbone, PooledHead
+from ...pooling import Pool
+from ...pooling.own import OwnPool
 from ...predict.distributed import rank
 from ...predict.feature_cache import CachedFeatures, FeatureBatches
 from ...predict.timing import best_times
@@ -57,7 +59,8 @@ class Trial(NamedTuple):
 class CandidateInfo(NamedTuple):
     """What is known of a candidate before it is trained."""
 
-    parameters: int
+    pool: Pool | None
+    parameters: int  # that are trained
     has_matrices: bool  # whether its pool has a learning rate besides the head's
     knn: float | None
     step_seconds: float  # of an optimizer step of one batch
@@ -103,19 +106,21 @@ class CandidateTrainer:
 
     def inspect(self, candidate: Candidate) -> CandidateInfo:
         head = candidate.create_head(self.frozen, self.classes).to(self.device)
-        parameters = sum(p.numel() for p in head.parameters())
+        parameters = sum(p.numel() for p in head.parameters() if p.requires_grad)
         knn, matrices = self._knn(head.eval()), bool(pool_matrices(head))
-        return CandidateInfo(parameters, matrices, knn, self._seconds_of_step(head.train()))
+        seconds = self._seconds_of_step(head.train())
+        return CandidateInfo(head.pool, parameters, matrices, knn, seconds)
 
     @torch.inference_mode()
     def _knn(self, head: PooledHead) -> float | None:
-        """Return the accuracy of nearest neighbours in percent, if the pool has no weights.
+        """Return the accuracy of nearest neighbours in percent, if the pool has no random weights.
 
         An exponent has its first value. Images with several classes have no such accuracy.
         """
         if self.features.train.dataset.multi_label:
             return None
-        if head.pool is not None and any(p.ndim for p in head.pool.parameters()):
+        pool = head.pool
+        if not isinstance(pool, OwnPool | None) and any(p.ndim for p in pool.parameters()):
             return None
 
         def vectors(cached: CachedFeatures) -> Tensor:
