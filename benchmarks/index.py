@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from cenote.allocator import keep_memory
 from cenote.models.image_text.text_space import TextSpace
-from cenote.predict.engine import embed_images
+from cenote.predict.openvino_engine import embed_images
 from cenote.search.index import Indexer, open_images, source_of
 from cenote.search.load import IndexSetup
 

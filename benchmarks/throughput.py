@@ -1,4 +1,4 @@
-"""Images per second of frozen backbones: PyTorch and the engine of `cenote.predict.engine`.
+"""Images per second of frozen backbones: PyTorch and the engine of `cenote.predict.openvino_engine`.
 
     python benchmarks/throughput.py [lite0 resnet50 ...] [--rounds 5] [--busy 2] [--threads 2]
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cenote.allocator import keep_memory
 from cenote.backbones import Backbone, Features, create_backbone
-from cenote.predict.engine import run_frozen
+from cenote.predict.openvino_engine import run_frozen
 from cenote.predict.timing import busy_neighbours
 from cenote.report.table import align_columns
 

@@ -11,7 +11,7 @@ from .. import __version__
 from ..allocator import keep_memory
 from ..extras import MissingExtra
 from ..options import suggest
-from ._arguments import ARGUMENTS, show_messages
+from ._messages import ARGUMENTS, show_messages
 
 # Each command is the function `run` of the module of its name in this package, parsed by tyro, or
 # the function of its name in one of MODULES.

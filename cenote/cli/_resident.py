@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._arguments import ARGUMENTS
+from ._messages import ARGUMENTS
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -136,7 +136,7 @@ def _start(path: Path, fingerprint: str) -> socket.socket | None:
 
 
 def _ask(connection: socket.socket | None, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the reply, empty if there is no process or if it runs other code."""
+    """Return the reply, empty without a process, or if it runs other code."""
     if connection is None:
         return {}
     with connection, connection.makefile("rb") as lines:

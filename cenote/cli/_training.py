@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import tyro
 
 from ..train.config import DEFAULTS, Options, default_config, flags_of
-from ._arguments import fail
+from ._messages import fail
 
 if TYPE_CHECKING:
     from cenote.train.config import RunConfig

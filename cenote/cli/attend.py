@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ._arguments import pluralize
+from ._messages import pluralize
 from ._options import Device
 
 

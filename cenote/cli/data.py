@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from ._arguments import fail
+from ._messages import fail
 
 
 def run(
@@ -61,7 +61,7 @@ def run(
     print(as_json if json else report_text(report))
     for path in (sheet, out and out / "sheet.jpg"):
         if path and report.readable:
-            from cenote.report.contents import write_contents
+            from cenote.report.dataset_sheet import write_contents
 
             write_contents(dataset, path, report.good.tolist())
             if not json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from ._arguments import (
+from ._messages import (
     Failures,
     check_output_folder,
     command_line,

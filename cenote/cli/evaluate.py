@@ -65,7 +65,7 @@ def run(
         json: print JSON.
     """
     import cenote.train.segmentation  # noqa: F401 (registers the protocol "segment")
-    from cenote.cli._arguments import check_output_folder, command_line, parse_names
+    from cenote.cli._messages import check_output_folder, command_line, parse_names
     from cenote.data import open_dataset
     from cenote.data.processes import count_workers
     from cenote.device import default_device, use_device

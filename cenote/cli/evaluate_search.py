@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from ._arguments import check_output_folder, print_message
+from ._messages import check_output_folder, print_message
 from ._options import Device, Workers
 
 if TYPE_CHECKING:

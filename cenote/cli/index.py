@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from ._arguments import (
+from ._messages import (
     Failures,
     check_output_folder,
     fail,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from ._arguments import Failures, check_output_folder, pluralize, print_message, report_interrupt
+from ._messages import Failures, check_output_folder, pluralize, print_message, report_interrupt
 from ._options import Device, Workers
 
 if TYPE_CHECKING:

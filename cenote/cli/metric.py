@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from ._arguments import pluralize
+from ._messages import pluralize
 from ._options import Device
 from ._training import Data, Flag, Out, config_of, exit_if_stopped, options_type
 from .grid import GridOption, RunsOption, train_grid

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from ..search.inputs import check_index_folder, is_milvus, parse_date, parse_size
-from ._arguments import check_output_folder, pluralize, print_message
+from ._messages import check_output_folder, pluralize, print_message
 from ._options import Device
 from ._resident import open_searcher, run_in_resident_process
 

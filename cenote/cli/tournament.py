@@ -98,7 +98,7 @@ def run(
         raise ValueError(f"whole networks are trained with one --lr, got {len(lr)}")
     if gamma and min(gamma) <= 0:
         raise ValueError(f"--gamma must be positive, got {min(gamma):g}")
-    from cenote.cli._arguments import command_line
+    from cenote.cli._messages import command_line
     from cenote.cli._training import exit_if_stopped
     from cenote.data import open_dataset
     from cenote.device import use_device

@@ -67,7 +67,7 @@ def run(
     """
     from ..data import open_dataset
     from ..data.synthetic import World, write_world
-    from ..report.contents import write_contents
+    from ..report.dataset_sheet import write_contents
 
     numbers = {"images": images, "size": size, "seed": seed, "distractors": distractors}
     shares = {"bias": bias, "test_bias": test_bias, "occlusion": occlusion}

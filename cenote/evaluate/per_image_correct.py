@@ -15,8 +15,8 @@ from ..data.loading import load
 from ..models import PooledModel
 from ..predict.distributed import device_of
 from ..predict.embedding import Loading, predict_batches
-from ..predict.engine import run_frozen
 from ..predict.inference import Inference
+from ..predict.openvino_engine import run_frozen
 from ..predict.progress_file import FinishedPasses
 from .classify import class_indices
 

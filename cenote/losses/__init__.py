@@ -4,9 +4,9 @@ from .catalogue import create_metric_loss, list_metric_losses, loss_table
 from .generic import generic_loss
 from .metric import MetricLoss
 from .metrix import Metrix
+from .metrix_rivals import IMix, MoCHi, ProxySynthesis
 from .mixing import Mixable, mixtures_of, positivity
 from .multi_label import binary_cross_entropy
-from .rivals import IMix, MoCHi, ProxySynthesis
 from .self_supervised import answer_spread, dino_loss, moco_loss
 from .spatial_entropy import spatial_entropy, total_variation
 from .xbm import CrossBatchMemory

@@ -14,9 +14,9 @@ from ..data import Dataset
 from ..data.loading import ImageLoader, load
 from ..models import PooledModel
 from .distributed import device_of, gathered, rank, world
-from .engine import run_frozen
 from .feature_cache import CachedFeatures, FeatureBatches
 from .inference import Inference
+from .openvino_engine import run_frozen
 
 Output = TypeVar("Output")
 Progress = Callable[[int], object]  # receives the number of images since the last call

@@ -32,8 +32,8 @@ from ..data.loading import load
 from ..data.samplers import SeededBatchSampler
 from .cache_folder import cache_folder, weights_digest
 from .distributed import device_of, gathered, rank, world
-from .engine import WEIGHTS, XML, run_frozen
 from .inference import Inference
+from .openvino_engine import WEIGHTS, XML, run_frozen
 
 log = logging.getLogger(__name__)
 LARGE = 10e9  # bytes that are worth a message before they are written

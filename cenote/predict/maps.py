@@ -20,8 +20,8 @@ from ..models import PooledModel
 from ..models.class_map import ForwardPass, depends_on_class, resolve_map_kind
 from .distributed import device_of
 from .embedding import image_batches
-from .engine import run_frozen
 from .object_map import ObjectMapper, ObjectPass, TwoSizes
+from .openvino_engine import run_frozen
 
 MIN_PROBABILITY = 0.5  # of a class of an image that may have several
 

@@ -39,8 +39,8 @@ from ..models.saving import model_digest
 from ..models.surgery import without_last_stride
 from ..progress import progress_bar
 from .distributed import device_of
-from .engine import run_frozen
 from .input_size import InputSize, stride_of, supported_size
+from .openvino_engine import run_frozen
 
 log = logging.getLogger(__name__)
 FILE = "object_map.safetensors"

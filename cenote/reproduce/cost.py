@@ -18,7 +18,7 @@ class Cost:
     trainings: int = 0
     images: float = 0.0  # epochs x images, over all trainings
     multiply_adds: float | None = 0.0  # None: a training has not the network of a recipe
-    others: int = 0  # commands without an estimate
+    unestimated: int = 0  # commands without an estimate
 
 
 def estimate(jobs: Iterable[Job], images: Mapping[str, int]) -> Cost:
@@ -29,11 +29,11 @@ def estimate(jobs: Iterable[Job], images: Mapping[str, int]) -> Cost:
     """
     from ..train.recipes import load_recipe
 
-    trainings, passes, others = 0, 0.0, 0
+    trainings, passes, unestimated = 0, 0.0, 0
     multiply_adds: float | None = 0.0
     for job in jobs:
         if job.words[0] not in COMMANDS:
-            others += 1
+            unestimated += 1
             continue
         options = dict(zip(job.words, job.words[1:], strict=False))
         data, epochs, count, per_image = job.words[1], 0, 0, None
@@ -46,7 +46,7 @@ def estimate(jobs: Iterable[Job], images: Mapping[str, int]) -> Cost:
         trainings, passes = trainings + 1, passes + passed
         if multiply_adds is not None:
             multiply_adds = None if per_image is None else multiply_adds + passed * per_image
-    return Cost(trainings, passes, multiply_adds, others)
+    return Cost(trainings, passes, multiply_adds, unestimated)
 
 
 def count_training_images(data: str) -> int:
@@ -91,6 +91,6 @@ def describe(cost: Cost) -> str:
             f": about {cost.multiply_adds / speed / 3600:,.0f} hours at the {speed / 1e9:,.0f} "
             "billion multiply-adds per second measured on this device"
         )
-    if cost.others:
-        text += f"; other commands: {cost.others:,}, not estimated"
+    if cost.unestimated:
+        text += f"; other commands: {cost.unestimated:,}, not estimated"
     return f"{text}."

@@ -122,14 +122,14 @@ def _make_jobs(lines: Mapping[str, str], values: dict[str, str], out: Path) -> d
 
 def _last_of_each(words: Sequence[str]) -> list[str]:
     """Drop each option that a later one of the same name replaces."""
-    parts: dict[str, list[str]] = {"": []}
+    options: dict[str, list[str]] = {"": []}
     name = ""
     for word in words:
         if OPTION.match(word):
             name = word
-            parts[name] = []
-        parts[name].append(word)
-    return list(itertools.chain.from_iterable(parts.values()))
+            options[name] = []
+        options[name].append(word)
+    return list(itertools.chain.from_iterable(options.values()))
 
 
 def _fill(text: str, values: Mapping[str, str]) -> str:
@@ -142,8 +142,8 @@ def list_jobs(cells: Sequence[Cell]) -> list[Job]:
     jobs: dict[Path, Job] = {}
     for cell in cells:
         for job in cell.jobs.values():
-            known = jobs.get(job.folder, job)
-            jobs[job.folder] = replace(job, scores=known.scores | job.scores)
+            declared = jobs.get(job.folder, job)
+            jobs[job.folder] = replace(job, scores=declared.scores | job.scores)
     return list(jobs.values())
 
 

@@ -58,20 +58,20 @@ def assess_texts(
     vectors = model.embed_texts(texts).float().cpu()
     if isinstance(model, Vocabulary):
         scores = [model.familiarity(text) for text in texts]
-        known = [score >= MIN_FAMILIARITY for score in scores]
+        is_known = [score >= MIN_FAMILIARITY for score in scores]
     elif image_vectors is None or len(image_vectors) <= BEST:
-        scores, known = [0.0] * len(texts), [True] * len(texts)
+        scores, is_known = [0.0] * len(texts), [True] * len(texts)
     else:
         images = sample_rows(image_vectors)
         null = _contrast(_made_up_words(model).vectors @ images.T)  # (NONSENSE,)
         reached = _contrast(vectors @ images.T)  # (N,)
         scores = ((reached - null.mean()) / null.std().clamp(min=1e-6)).tolist()
-        known = (reached > null.quantile(NULL_QUANTILE)).tolist()
+        is_known = (reached > null.quantile(NULL_QUANTILE)).tolist()
     names = _suggestions(model)
     rows = nearest_rows(vectors, names.vectors, NEAREST)[1].tolist()
     return [
-        TextFamiliarity(text, is_known, score, _nearest(text, names.words, order))
-        for text, is_known, score, order in zip(texts, known, scores, rows, strict=True)
+        TextFamiliarity(text, known, score, _nearest(text, names.words, order))
+        for text, known, score, order in zip(texts, is_known, scores, rows, strict=True)
     ]
 
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from ..data import Dataset
 from ..metrics.rankings import of_places
 from ..predict.embedding import Embeddings
-from ..predict.engine import embed_images
 from ..predict.feature_cache import FeatureCache, FillProgress, Layout
 from ..predict.inference import Inference
+from ..predict.openvino_engine import embed_images
 from ..report.composed import MatchScores
 from .composition import ComposedQuery, Scorer, encode_texts
 from .database import MatrixDatabase
@@ -135,20 +135,22 @@ class TaskEvaluator:
         vectors, scorers = self.words.vectors, dict[int, Scorer]()
         for label in {query.label for query in queries}:
             places = [i for i, query in enumerate(queries) if query.label == label]
-            chosen = [queries[i] for i in places]
-            name = encode_texts(self.model, [self._true_word("class", chosen[0])])
-            kept = torch.ones(len(vectors), dtype=torch.bool)
-            kept[self.words.nearest(name, self.removed_words)[0]] = False
-            words = [word for word, keep in zip(self.words.words, kept, strict=True) if keep]
-            memory = WordMemory(words, vectors[kept])
-            mine = {
+            group = [queries[i] for i in places]
+            name = encode_texts(self.model, [self._true_word("class", group[0])])
+            is_used = torch.ones(len(vectors), dtype=torch.bool)
+            is_used[self.words.nearest(name, self.removed_words)[0]] = False
+            words = [word for word, keep in zip(self.words.words, is_used, strict=True) if keep]
+            memory = WordMemory(words, vectors[is_used])
+            group_options = {
                 key: [value[i] for i in places] if isinstance(value, list) else value
                 for key, value in options.items()
             }
-            composed = self.composed_queries(chosen)
+            composed = self.composed_queries(group)
             database = MatrixDatabase(self.database.matrix)
-            found = compose_all(method, composed, database, self.model, memory, **mine)
-            scorers.update(zip(places, found, strict=True))
+            group_scorers = compose_all(
+                method, composed, database, self.model, memory, **group_options
+            )
+            scorers.update(zip(places, group_scorers, strict=True))
         return [scorers[i] for i in range(len(queries))]
 
     def places(

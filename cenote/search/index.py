@@ -26,8 +26,8 @@ from ..data.images import full_size
 from ..data.loading import load
 from ..data.sources import open_photographs
 from ..predict.embedding import predict_batches
-from ..predict.engine import embed_images
 from ..predict.inference import Inference
+from ..predict.openvino_engine import embed_images
 from .load import image_text_device
 from .store import ImageEntry, Store
 

@@ -16,7 +16,7 @@ from ..data import read_image
 from ..data.digests import digest_of
 from ..models.image_text import Vocabulary
 from ..options import check_number
-from ..predict.engine import embed_images
+from ..predict.openvino_engine import embed_images
 from ..unit import unit
 from .composition import ComposedQuery, Scorer, text_vectors
 from .database import top_k
@@ -51,7 +51,7 @@ class RankedImage(NamedTuple):
     row: int = -1  # in the index
     visual: float = 0.0  # score by what the image looks like; `score` may count texts, too
     matches: tuple[TextMatch, ...] = ()  # texts of the image that match the query
-    doubtful: bool = False  # its look is no better than chance, and no text matches
+    doubtful: bool = False  # unrelated words would rank it as high, and no text matches
 
 
 SORT_KEYS: dict[str, Callable[[RankedImage], Any]] = {
@@ -281,9 +281,9 @@ def _answer(
     if not images and not request.visual_only:
         evidence = find_evidence(view, request.terms)
     visual, visual_rows, is_exact = _score(scorer, view, request.top, evidence)
-    wanted = [text for text, weight in request.terms if weight > 0]
-    texts, shares = tuple(judge.assess(wanted)), None
-    is_text_query = method == "text" and bool(wanted) and not (like or unlike)
+    wanted_texts = [text for text, weight in request.terms if weight > 0]
+    texts, shares = tuple(judge.assess(wanted_texts)), None
+    is_text_query = method == "text" and bool(wanted_texts) and not (like or unlike)
     if is_text_query:
         shares = judge.shares(visual)
     scores, rows = visual, visual_rows

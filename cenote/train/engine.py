@@ -32,8 +32,8 @@ from ..predict.distributed import (
     world,
 )
 from ..predict.embedding import EmbeddingSource
-from ..predict.engine import only_pytorch
 from ..predict.feature_cache import CachedFeatures, FeatureBatch, FeatureBatches
+from ..predict.openvino_engine import only_pytorch
 from ..progress import progress_bar
 from .checkpoint import NAME, load_checkpoint, refuse_changes, save_checkpoint
 from .config import OptimizationConfig

@@ -139,8 +139,8 @@ def run_grid(data: Dataset, folder: Path, config: RunConfig, design: Design) -> 
         with_cell(config, cell, 0)  # raises before training
     grid, count = Grid(folder, design), len(design.cells) * design.runs
     _check_same_design(grid, config, data)
-    while (taken := grid.take(count)) is not None:
-        trial, lock = taken
+    while (next_trial := grid.take(count)) is not None:
+        trial, lock = next_trial
         try:
             drawn = ", ".join(f"{key} {value:g}" for key, value in trial.drawn.items())
             logger.info("trial %d of %d: %s", trial.number + 1, count, drawn or "all as given")

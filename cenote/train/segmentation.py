@@ -43,8 +43,8 @@ from ..models import PooledModel
 from ..predict.cache_folder import weights_digest
 from ..predict.distributed import any_process, device_of, gathered, processes, rank
 from ..predict.embedding import EmbeddingSource
-from ..predict.engine import run_frozen
 from ..predict.feature_cache import CachedFeatures, FeatureCache
+from ..predict.openvino_engine import run_frozen
 from ..predict.progress_file import files_digest
 from ..report.blocks import Block, picture_blocks
 from ..report.maps import segmentation_page

@@ -107,7 +107,7 @@ def active_states(states: Iterable[TrainState]) -> list[TrainState]:
 
 
 class LastEpochState(TrainState):
-    """Keeps the last epoch, as published, or because there is no validation."""
+    """Keeps the last epoch, as published, or for lack of validation images."""
 
     def keep_if_best(self, score: float, epoch: int, metrics: dict[str, float]) -> None:
         super().keep_if_best(float(epoch), epoch, metrics)

@@ -264,8 +264,8 @@ def sweep(
         data = data.select(~np.isin(data.rows, splits.test.rows))
     search = Search(folder, space, config.train.seed)
     _check_same_search(search, config, splits)
-    while (taken := search.take(trials)) is not None:
-        trial, lock = taken
+    while (next_trial := search.take(trials)) is not None:
+        trial, lock = next_trial
         try:
             drawn = ", ".join(f"{key} {value:.3g}" for key, value in trial.drawn.items())
             logger.info("trial %d of %d: %s", trial.number + 1, trials, drawn)

@@ -29,11 +29,11 @@ from ..models.cam import map_of_features, minmax
 from ..models.class_map import ForwardPass, depends_on_class
 from ..predict.boxes import MapPrediction, boxes_from_map
 from ..predict.distributed import device_of
-from ..predict.engine import run_frozen
 from ..predict.maps import MapPredictor
 from ..predict.object_map import FILE as OBJECT_MAP
 from ..predict.object_map import ObjectMapper, object_of_class, read_direction
 from ..predict.open_model import class_names
+from ..predict.openvino_engine import run_frozen
 from ..predict.thresholds import FILE, Threshold, threshold_for
 from ..train.tournament.load import finished_passes, load_candidates, read_plan
 from .look import (

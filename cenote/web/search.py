@@ -45,7 +45,7 @@ class SearchResult(Schema):
     score: float
     visual: float = Field(description="score by what the image looks like")
     matches: list[MatchingText] = Field(description="texts of the image that match the query")
-    doubtful: bool = Field(description="its look is no better than chance, and no text matches")
+    doubtful: bool = Field(description="unrelated words would rank it as high, and no text matches")
     name: str
     label: str | None
     domain: str | None

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from ..allocator import keep_memory
 from ..data import open_dataset, read_image
 from ..data.images import RAW
-from ..predict.engine import one_thread
+from ..predict.openvino_engine import one_thread
 from ..search.index import EntryImages
 from ..search.methods import DESCRIPTIONS, METHODS
 from ..search.query import ImageInput, Searcher, SearchRequest, choose_method

@@ -11,7 +11,7 @@ from PIL import Image
 
 from cenote.cli import main
 from cenote.data import Box, Record, pack, read_folders
-from cenote.report.contents import choose_positions, contents_sheet, draw_truth
+from cenote.report.dataset_sheet import choose_positions, contents_sheet, draw_truth
 from tests.data.broken import BAD, GOOD, make_bad, make_good, noise
 from tests.shared_data import shared_data
 

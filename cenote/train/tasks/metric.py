@@ -20,9 +20,9 @@ from ...evaluate.validators import RetrievalValidator
 from ...losses.catalogue import create_metric_loss
 from ...losses.metric import MetricLoss
 from ...losses.metrix import Metrix
+from ...losses.metrix_rivals import IMix, MoCHi, ProxySynthesis
 from ...losses.mixing import Mixable
 from ...losses.pml import create_miner
-from ...losses.rivals import IMix, MoCHi, ProxySynthesis
 from ...losses.xbm import CrossBatchMemory
 from ...losses.zero_shot import ZeroShot
 from ...models import PooledModel

@@ -166,10 +166,10 @@ def _candidates(
         **model.backbone_options,
     )
     try:
-        own: Own | NoOwnPool = create_own_pool(backbone)
+        encoder_pool: Own | NoOwnPool = create_own_pool(backbone)
     except NoOwnPool as error:
-        own = error
-    candidates = create_candidates(config.kind, backbone, own, config.pools, config.gammas)
+        encoder_pool = error
+    candidates = create_candidates(config.kind, backbone, encoder_pool, config.pools, config.gammas)
     candidates = [c for c in candidates if "frozen" not in c.options]  # all weights are trained
     if config.kind == "pools":
         candidates = [

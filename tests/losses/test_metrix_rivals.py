@@ -20,8 +20,8 @@ from cenote.losses import (
     mixtures_of,
     positivity,
 )
+from cenote.losses.metrix_rivals import pair_similarity
 from cenote.losses.mixing import Mixtures, at_most, beta_draws, positive
-from cenote.losses.rivals import pair_similarity
 
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
 

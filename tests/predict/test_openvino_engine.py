@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from cenote.backbones import Backbone, Features, create_backbone
 from cenote.models import create_model
 from cenote.models.image_text import ImageNetwork
-from cenote.predict import engine
-from cenote.predict.engine import ConvertedNetwork, embed_images, one_thread, run_frozen
+from cenote.predict import openvino_engine as engine
 from cenote.predict.feature_cache import FeatureCache
+from cenote.predict.openvino_engine import ConvertedNetwork, embed_images, one_thread, run_frozen
 from tests.toy_models import ColourModel
 
 pytestmark = pytest.mark.skipif(
