@@ -44,8 +44,10 @@ def suggest(searcher: Searcher, sample: Sequence[IndexedImage]) -> Suggestions:
             [image.entry.domain for image in sample],
         )
     )
-    words = dict.fromkeys([*classes, *domains[:MAX_DOMAINS]])
-    return Suggestions(list(words), _example(searcher, sample))
+    words = list(dict.fromkeys([*classes, *domains[:MAX_DOMAINS]]))
+    # A text that the model knows first: the page opens with it.
+    texts = sorted(searcher.judge.assess(words), key=lambda text: not text.known)
+    return Suggestions([text.text for text in texts], _example(searcher, sample))
 
 
 def class_of(image: IndexedImage) -> str:
