@@ -143,7 +143,8 @@ def main() -> None:
                         "cenote": best_rows(store, text, model, visual_only=False),
                     }
                     for name, rows in rankings.items():
-                        values[name].append(fmean(classes[row] == text for row in rows))
+                        right = [classes[row] == text for row in rows]  # none: nothing was found
+                        values[name].append(sum(right) / max(len(right), 1))
         means = ", ".join(f"{name} {fmean(numbers):.3f}" for name, numbers in values.items())
         print(f"{tree:16s} {means}, fewest {min(values['cenote']):.1f}")
 

@@ -198,11 +198,13 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     stdout, stderr, environment = io.StringIO(), io.StringIO(), dict(os.environ)
     os.chdir(request["folder"])
     os.environ["COLUMNS"] = str(request["columns"])
-    with redirect_stdout(stdout), redirect_stderr(stderr):
-        code = main(request["arguments"])
-    os.chdir("/")
-    os.environ.clear()  # --device is an environment variable
-    os.environ.update(environment)
+    try:
+        with redirect_stdout(stdout), redirect_stderr(stderr):
+            code = main(request["arguments"])
+    finally:
+        os.chdir("/")
+        os.environ.clear()  # --device is an environment variable
+        os.environ.update(environment)
     for searcher in (SEARCHERS.get() or {}).values():
         searcher.store.release()
     return {"stdout": stdout.getvalue(), "stderr": stderr.getvalue(), "code": code}

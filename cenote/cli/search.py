@@ -102,7 +102,7 @@ def run(
         method: auto (text, image, or freedom for both), weicom, freedom, basic, sum ...;
             freedom:k=5 sets an option.
         top: number of results.
-        cut: leave out images that look less like the query; those with matching words stay.
+        cut: leave out images with a lower score.
         sort: order of the results.
         class_: only images of this class; several: of one of them.
         domain: only images of this domain.
@@ -319,7 +319,8 @@ def _write(answer: SearchAnswer, out: Path) -> None:
     from cenote.search.export import copy_results, csv_text
 
     if out.suffix.lower() != ".csv":
-        copy_results(answer.results, out)
+        if missing := copy_results(answer.results, out):
+            print_message(f"{pluralize(missing, 'image')} could not be copied")
         return
     rows = [
         {**result_fields(result), "rank": rank, "duplicates": len(result.duplicates)}

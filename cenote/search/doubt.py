@@ -172,17 +172,19 @@ class ScoreJudge:
         self.sampled_size = -1  # of the index, when the sample was taken
 
     def _update(self) -> None:
-        """Take another sample if images were added or removed."""
+        """Take another sample if the number of images has changed."""
         if len(self.store) == self.sampled_size:
             return
         rows = [image.row for image in self.store.sample(MAX_SAMPLE)]
         self.images = torch.empty(0, self.store.dim)
         if rows:
             self.images = self.store.vectors(torch.tensor(rows)).float()
-        self.null_scores = unrelated_scores(self.model, self.images)
+        self.null_scores: Tensor | None = None
         self.sampled_size = len(self.store)
 
     def assess(self, texts: Sequence[str]) -> list[TextFamiliarity]:
+        if not texts:
+            return []
         self._update()
         return assess_texts(texts, self.model, self.images)
 
@@ -192,8 +194,10 @@ class ScoreJudge:
         It is unknown if the index is so large and remote that no sample can be taken.
         """
         self._update()
-        if not self.null_scores.numel():
+        if not len(self.images):
             return None
+        if self.null_scores is None:
+            self.null_scores = unrelated_scores(self.model, self.images)
         shares = self.calibration.shares(scores.double(), self.null_scores)
         # Far from the null distribution shares are equal in floating point: the cosine decides.
         return (1 - TIE_WEIGHT) * shares + TIE_WEIGHT * (1 + scores) / 2

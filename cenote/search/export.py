@@ -23,7 +23,8 @@ def csv_text(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> st
     writer.writerow(columns)
     for row in rows:
         writer.writerow([_cell(row.get(column)) for column in columns])
-    return file.getvalue()
+    # A path need not be text.
+    return file.getvalue().encode("utf-8", "replace").decode()
 
 
 def _cell(value: object) -> object:
@@ -44,14 +45,17 @@ def copy_results(results: Sequence[RankedImage], folder: Path) -> int:
         pending.mkdir()
         for rank, result in enumerate(results, 1):
             entry = result.entry
-            name = f"{rank:0{digits}d}_{entry.path.replace(':', '/').rpartition('/')[2]}"
-            if result.missing:
+            try:
+                if entry.time:  # a file
+                    shutil.copy2(entry.path, pending / f"{rank:0{digits}d}_{Path(entry.path).name}")
+                    continue
+                image = images(entry)
+            except (OSError, ValueError):  # it was removed, or cannot be read
+                image = None
+            if image is None:
                 missing += 1
-            elif entry.time:  # a file
-                shutil.copy2(entry.path, pending / f"{rank:0{digits}d}_{Path(entry.path).name}")
-            elif (image := images(entry)) is None:
-                missing += 1
-            else:
-                image.save((pending / name).with_suffix(".png"))
+                continue
+            name = entry.path.replace(":", "/").rpartition("/")[2]
+            image.save((pending / f"{rank:0{digits}d}_{name}").with_suffix(".png"))
         os.replace(pending, folder)
     return missing

@@ -44,7 +44,7 @@ EXIF_TEXTS = (270, 40091, 40092, 40094, 40095)
 IPTC_TEXTS = ((2, 5), (2, 25), (2, 120))  # title, keywords, caption
 XMP_TEXTS = re.compile(r"<dc:(title|subject|description)\b.*?</dc:\1>", re.DOTALL)
 XMP_ITEM = re.compile(r"<rdf:li\b[^>]*>([^<]*)</rdf:li>")
-CAMERA_DEFAULT = re.compile(r"digital camera|dcim", re.IGNORECASE)
+CAMERA_DEFAULT = re.compile(r"(\w+ )?digital camera|dcim.*", re.IGNORECASE)
 MAX_KEYWORDS = 2000  # characters
 RECORD_FIELDS = ("label", "domain", "split", "caption", "attributes")  # from the data set
 Progress = Callable[[int, int], None]  # images done, of how many
@@ -393,7 +393,7 @@ def read_keywords(path: str) -> str:
     lines = [
         " ".join(line.replace("\0", " ").split()) for text in texts for line in text.split(";")
     ]
-    different = dict.fromkeys(line for line in lines if line and not CAMERA_DEFAULT.search(line))
+    different = dict.fromkeys(line for line in lines if line and not CAMERA_DEFAULT.fullmatch(line))
     return "\n".join(different)[:MAX_KEYWORDS]
 
 

@@ -23,7 +23,7 @@ from .database import top_k
 from .doubt import ScoreJudge, TextFamiliarity
 from .feedback import QUERY, refine
 from .freedom import K, M, N
-from .fusion import MAX_CANDIDATES, MAX_VISUAL, TextEvidence, find_evidence, relative_shares
+from .fusion import MAX_CANDIDATES, TextEvidence, find_evidence, relative_shares
 from .load import image_text_device, load_model, load_word_memory, open_store
 from .methods import MethodSpec, compose_all, find_method, parse_method
 from .shares import input_shares
@@ -288,7 +288,7 @@ def _answer(
         shares = judge.shares(visual)
     scores, rows = visual, visual_rows
     if shares is not None:
-        scores = MAX_VISUAL * shares
+        scores = shares
     is_relevant = torch.ones_like(rows, dtype=torch.bool)
     if evidence is not None:
         why["matches"] = evidence.fields

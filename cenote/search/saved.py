@@ -27,11 +27,11 @@ def make_request(
     options: Mapping[str, Any], filter: Filter, saved: SearchRequest | None = None
 ) -> SearchRequest:
     """Return a request of the options that are given; None and () leave the saved one's value."""
-    given = {name: value for name, value in options.items() if value not in (None, ())}
+    values = {name: value for name, value in options.items() if value not in (None, ())}
     if saved is None:
-        return SearchRequest(**given, filter=filter)
+        return SearchRequest(**values, filter=filter)
     bounds = {name: value for name, value in vars(filter).items() if value not in (None, ())}
-    return replace(saved, **given, filter=replace(saved.filter, **bounds))
+    return replace(saved, **values, filter=replace(saved.filter, **bounds))
 
 
 class SavedSearches:
@@ -106,7 +106,7 @@ class SavedSearches:
             with FileLock(self.path.with_suffix(".lock"), timeout=LOCK_SECONDS):
                 searches = self.read()
                 yield searches
-                write_text(self.path, json.dumps(searches, indent=2, ensure_ascii=False) + "\n")
+                write_text(self.path, json.dumps(searches, indent=2) + "\n")
         except OSError as error:
             raise ValueError(f"{self.path} cannot be written: {error}") from None
 

@@ -45,27 +45,33 @@ CAMERA_WORDS = {
     "img", "imgp", "image", "dsc", "dscn", "dscf", "pxl", "mvi",
     "vid", "cimg", "gopr", "dji", "pict", "pano", "sam", "hpim", "wp",
 }  # fmt: skip
+GENERAL_FOLDERS = "photos pictures images dcim data dataset train test val validation"
 CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Scripts without spaces: each character is a word.
 WITHOUT_SPACES = re.compile("([\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
-ORDINAL = re.compile(r"^(?!(?:19|20)\d\d\b)\d+[\W_]+(?=[^\W\d])")  # "001." of "001.Albatross"
+ORDINAL = re.compile(r"^(?!(?:19|20)\d\d(?!\d))\d+[\W_]+(?=[^\W\d])")  # "001." of "001.Albatross"
 IDENTIFIER = re.compile(r"^(?=.{8})(?:[a-z]+\d+){2,}|^(?=.{8})(?:\d+[a-z]+){2,}", re.IGNORECASE)
 REQUEST = re.compile(r"^\W*(?:(?:a|an|the)\s+)?(?:photo|photograph|picture|image)s?\s+of\b", re.I)
 
 
-def split_words(text: str) -> list[str]:
-    """Return the different words of a text, in order and without stop words if others remain."""
+def split_words(text: str, split_case: bool = True) -> list[str]:
+    """Return the different words of a text, in order and without stop words if others remain.
+
+    "blackDog" is two words, or one without `split_case`.
+    """
     # A file name need not be text, and macOS decomposes its accents.
     text = text[:MAX_TEXT_LENGTH].encode("utf-8", "ignore").decode()
-    text = CASE_CHANGE.sub(" ", unicodedata.normalize("NFC", text))
+    text = unicodedata.normalize("NFC", text)
+    if split_case:
+        text = CASE_CHANGE.sub(" ", text)
     text = WITHOUT_SPACES.sub(r" \1 ", text)
     words = {word.casefold(): word for word in re.findall(r"[^\W_]+", text)}
     return [word for key, word in words.items() if key not in STOP_WORDS] or list(words.values())
 
 
 @lru_cache(4096)  # many images have the same folders and labels
-def _joined_words(text: str) -> str:
-    return " ".join(split_words(text))
+def _joined_words(text: str, split_case: bool) -> str:
+    return " ".join(split_words(text, split_case))
 
 
 def query_words(text: str) -> list[str]:
@@ -95,7 +101,8 @@ def folder_names(entry: ImageEntry) -> list[str]:
         root = os.path.commonpath((entry.source, folder))
     if root == os.path.dirname(root):  # they share the root of the file system only
         root = folder
-    return os.path.relpath(folder, os.path.dirname(root)).split(os.sep)
+    names = os.path.relpath(folder, os.path.dirname(root)).split(os.sep)
+    return [name for name in names if name.casefold() not in GENERAL_FOLDERS.split()]
 
 
 def entry_texts(entry: ImageEntry) -> list[TextMatch]:
@@ -112,8 +119,9 @@ def entry_texts(entry: ImageEntry) -> list[TextMatch]:
     matches = dict[str, TextMatch]()
     for field, values in texts:
         for value in values:
-            text = _joined_words(str(value or ""))
-            matches.setdefault(text.casefold(), TextMatch(field, text))
+            for split_case in (True, False):  # "iPhone" is found by "phone" and by "iphone"
+                text = _joined_words(str(value or ""), split_case)
+                matches.setdefault(text.casefold(), TextMatch(field, text))
     text = " ".join(name_words(name))
     matches.setdefault(text.casefold(), TextMatch("file name", text))
     matches.pop("", None)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from cenote.models.image_text.synsets import POWER, Synsets, imagenet_synsets
+from cenote.models.image_text.synsets import POWER, Synsets, imagenet_synsets, plain
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,18 @@ def test_words_that_are_not_in_the_list_have_no_synsets(synsets: Synsets) -> Non
     assert [(phrase.words, bool(phrase.synsets)) for phrase in phrases] == [
         ("qwertyzxcv", False),
         ("dog", True),
-        ("ωμέγα", False),
+        ("ωμεγα", False),  # without its accent
     ]
+
+
+@pytest.mark.parametrize(
+    ("plural", "singular"),
+    [("buses", "bus"), ("knives", "knife"), ("tomatoes", "tomato"), ("mice", "mouse"),
+     ("children", "child"), ("horses", "horse"), ("shoes", "shoe"), ("cafés", "café")],
+)  # fmt: skip
+def test_plurals(synsets: Synsets, plural: str, singular: str) -> None:
+    assert set(synsets.named(plain(singular))) <= set(synsets.named(plain(plural)))
+    assert synsets.familiarity(plural) == synsets.familiarity(singular) > 0
 
 
 def test_coverage_is_the_share_of_information_that_a_class_has(synsets: Synsets) -> None:

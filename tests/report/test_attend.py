@@ -40,6 +40,9 @@ class Brightness(nn.Module):
     def stride(self) -> tuple[float, float]:
         return 16.0, 16.0
 
+    def map_kinds(self) -> list[str]:
+        return ["pool"]
+
     def attend(self, images: Tensor, kind: str) -> Tensor:
         if kind != "pool":
             raise ValueError(f"brightness has no map '{kind}'")

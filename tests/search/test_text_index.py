@@ -82,7 +82,6 @@ def test_texts_of_an_image() -> None:
     )
     assert entry_texts(image) == [
         ("class", "Black footed Albatross"),  # the folder of the same name is left out
-        ("folder", "photos"),
         ("folder", "Rome 2019"),
         ("keyword", "Mare nostrum"),
         ("keyword", "sketch"),
@@ -93,7 +92,7 @@ def test_texts_of_an_image() -> None:
     for source, folders in (
         ("/p/photos/dog", ["dog"]),
         ("/p/photos/dog/1.jpg", ["dog"]),
-        ("/p/list.csv", ["p", "photos", "dog"]),
+        ("/p/list.csv", ["p", "dog"]),
         ("/elsewhere/list.csv", ["dog"]),
         ("some digest", ["dog"]),
     ):
