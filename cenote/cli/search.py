@@ -27,6 +27,8 @@ CSV_COLUMNS = (
     "rank",
     "path",
     "score",
+    "visual",
+    "doubtful",
     "class",
     "domain",
     "split",
@@ -282,7 +284,7 @@ def _table(answer: SearchAnswer, cut: float | None) -> str:
 
 def _evidence(result: RankedImage) -> str:
     texts = [f"{match.field}: {match.text}" for match in result.matches]
-    return "; ".join([*texts, f"looks like it: {result.visual:.2f}"])
+    return "; ".join([*texts, f"similarity {result.visual:.2f}"])
 
 
 def _reasons(why: Mapping[str, Any]) -> str:

@@ -158,7 +158,9 @@ class SearchAnswer(NamedTuple):
         if unknown:
             consequence = "results for it are a guess"
             if self.method == "text" and not self.results:
-                consequence = "no image was found, and no text that is stored with one contains it"
+                consequence = (
+                    "no image was found, and no folder, file name, label or caption contains it"
+                )
             elif self.results and all(result.matches for result in self.results):
                 consequence = "these images were found by the texts that are stored with them"
             names = ", ".join(f'"{text.text[:40]}"' for text in unknown)
@@ -174,6 +176,8 @@ class SearchAnswer(NamedTuple):
 
 def parse_term(text: str) -> tuple[str, float]:
     """Split "dog^2" into ("dog", 2.0)."""
+    if not text.strip():
+        raise ValueError("an empty text finds nothing: give a word, or leave it out")
     name, caret, weight = text.strip().rpartition("^")
     if not caret:
         name, weight = weight, "1"

@@ -23,7 +23,18 @@ from .state import ServerState, State
 
 MAX_FILTER_LENGTH = 4000  # characters of all classes and domains
 MAX_EXAMPLES = 50  # liked images, and disliked ones
-CSV_COLUMNS = ("rank", "name", "score", "label", "domain", "caption", "width", "height")
+CSV_COLUMNS = (
+    "rank",
+    "name",
+    "score",
+    "visual",
+    "doubtful",
+    "label",
+    "domain",
+    "caption",
+    "width",
+    "height",
+)
 CSV_HEADERS = {"content-disposition": 'attachment; filename="results.csv"'}
 CSV: Responses = {
     200: {"description": "a table", "content": {"text/csv": {"schema": {"type": "string"}}}}

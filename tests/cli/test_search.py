@@ -104,7 +104,7 @@ def test_words_of_names_count_and_are_shown(
     assert rows[0]["matches"] == [{"field": "class", "text": "animals"}] and not rows[2]["matches"]
     assert search(index, *text, "--why") == 0
     output = capfd.readouterr().out
-    assert output.count("class: animals") == 2 and output.count("looks like it: ") == 3
+    assert output.count("class: animals") == 2 and output.count("similarity ") == 3
     assert "matches: class 2" in output
     visual = found(capfd, index, *text, "--visual-only")
     assert not any(row["matches"] for row in visual)
@@ -112,7 +112,7 @@ def test_words_of_names_count_and_are_shown(
     shared = [row for row in rows if row["path"] in cosines]
     assert shared and all(row["visual"] == cosines[row["path"]] for row in shared)
     assert search(index, *text, "--visual-only") == 0
-    assert "looks like it" not in capfd.readouterr().out
+    assert "similarity" not in capfd.readouterr().out
 
 
 def test_a_text_finds_its_photograph(
@@ -342,7 +342,7 @@ def test_milvus_lite_by_its_address(
     ("argv", "sentence"),
     [
         ([], "an empty query finds nothing: give --image, --text or both"),
-        (["--text", " "], "is not a search term"),
+        (["--text", " "], "an empty text finds nothing"),
         (["--text", "cat", "--method", "freedm"], "no method 'freedm'; did you mean 'freedom'?"),
         (["--text", "cat", "--since", "soon"], "'soon' is not a date"),
         (["--text", "cat", "--max-size", "huge"], "'huge' is not a size"),

@@ -86,7 +86,6 @@ def test_weights_and_negative_terms(store: Store) -> None:
     assert parse_term(" a dog^0.5 ") == ("a dog", 0.5) and parse_term("x") == ("x", 1.0)
     assert parse_term("c^3 code^2") == ("c^3 code", 2.0)
     for wrong in (
-        "",
         "^2",
         "dog^0",
         "dog^1.2.3",
@@ -100,6 +99,8 @@ def test_weights_and_negative_terms(store: Store) -> None:
     ):
         with pytest.raises(ValueError, match=re.escape(repr(wrong))):
             parse_term(wrong)
+    with pytest.raises(ValueError, match="an empty text"):
+        parse_term(" ")
 
 
 def test_negative_terms_do_not_change_the_subject_of_the_image(photos: Path, store: Store) -> None:

@@ -85,7 +85,7 @@ function closer(results, place, reasons, { from, add, look, like, unlike }) {
     const alike = counted(result.duplicates, "near duplicate");
     const facts = [labels(result), result.name, `${result.width} × ${result.height} pixels`,
       `score ${result.score.toFixed(4)}`, ...evidence(result),
-      result.matches?.length > 0 && `looks like it: ${result.visual.toFixed(2)}`, result.duplicates > 0 && alike];
+      result.matches?.length > 0 && `similarity ${result.visual.toFixed(2)}`, result.duplicates > 0 && alike];
     statusLine.textContent = "";
     body.replaceChildren(shot(result, 1024, "eager"), el("div", { class: "facts" },
       el("h2", {}, `${place + 1} of ${results.length}`), result.caption && el("p", {}, result.caption),

@@ -64,7 +64,7 @@ def test_words_that_match_are_shown(page: Any) -> None:
     answered(page)
     expect(page.locator(".result .match").first).to_contain_text("sketch")
     page.locator(".result").first.click()
-    expect(page.locator(".closer .facts ul")).to_contain_text("looks like it")
+    expect(page.locator(".closer .facts ul")).to_contain_text("similarity")
 
 
 def test_on_from_a_result(page: Any, context: Any) -> None:
