@@ -7,7 +7,7 @@ BIN := .venv/bin
 PACKAGE := .venv/.package
 DEV := .venv/.dev
 
-.PHONY: test test-slow test-all test-machines test-machine coverage demo lint docs docs-check names bench clean
+.PHONY: test test-slow test-survey test-all test-machines test-machine coverage demo lint docs docs-check names bench clean
 
 # The tests are many and small: two processes of one thread each. tests/conftest.py decides which tests share a process.
 # bf16 matrix products can die with SIGILL on virtual machines whose CPU flags promise more than the CPU has:
@@ -22,8 +22,12 @@ test: $(DEV)
 test-slow: $(DEV)
 	$(native) $(PYTEST) -m "slow and not net and not gpu" $(ARGS)
 
+# Every family of timm, and a cell of every table of the papers: half an hour.
+test-survey: $(DEV)
+	$(native) $(PYTEST) -m "survey and not net and not gpu" $(ARGS)
+
 test-all: test
-	$(MAKE) test-slow
+	$(MAKE) test-slow test-survey
 
 # The same tests on simulated machines: other kernels in PyTorch, oneDNN, MKL, NumPy, OpenBLAS and numba, and another
 # number of threads. MKL obeys MKL_ENABLE_INSTRUCTIONS on Intel CPUs only, MKL_CBWR=COMPATIBLE everywhere.

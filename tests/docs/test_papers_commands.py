@@ -74,7 +74,7 @@ def run_here(job: Job) -> int:
     return code
 
 
-@pytest.mark.slow
+@pytest.mark.survey
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("item", MADE)
 def test_a_table_is_made(item: Item, published: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -106,6 +106,7 @@ NOT_RUN_HERE = {
     r"^python examples/": "tests/examples",
     r"--test images": "photographs have one test image of a class",
     r"--preset collage": "it needs classes; tests/data/test_synthetic_files.py writes one",
+    r"--on retrieve": "photographs have one test image of a class",
     r"--on segment": "minutes; test_a_table_is_made has Table C3",
 }
 SETS = ("roxford", "fashioniq", "patterncom")  # whose small copies are in folders of their names
@@ -165,7 +166,7 @@ def page_folder(published: Path) -> Path:
     return published
 
 
-@pytest.mark.slow
+@pytest.mark.survey
 @pytest.mark.timeout(3600)
 def test_the_commands_within_sentences_run(
     page_folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -82,11 +82,15 @@ def test_it_equals_timm(comes_to: str, name: str, options: dict) -> None:
 
 # Their pooling reads several maps, of which `Features` have the last.
 SEVERAL_MAPS = {"coat_tiny", "crossvit_tiny_240", "efficientvim_m1"}
+# Minutes for a forward pass on two cores.
+LARGE = ("deepseek", "gemma", "mobilenetv5", "nasnet", "pnasnet", "qwen", "sam2", "vgg")
 ATTENTION_POOLS = ("resnet50_clip", "vit_base_patch16_siglip_224", "naflexvit_base_patch16_siglip")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*select(), *ATTENTION_POOLS])
+@pytest.mark.survey
+@pytest.mark.parametrize(
+    "name", [name for name in (*select(), *ATTENTION_POOLS) if not name.startswith(LARGE)]
+)
 def test_it_equals_timm_in_every_family(name: str) -> None:
     if name in SEVERAL_MAPS:
         with pytest.raises(NoOwnPool, match=name):
