@@ -21,6 +21,7 @@ import random
 import string
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import gettempdir
 
 import numpy as np
 import torch
@@ -69,7 +70,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
-    parser.add_argument("--cache", type=Path, default=Path("/tmp/text-space"))
+    parser.add_argument("--cache", type=Path, default=Path(gettempdir()) / "text-space")
     parser.add_argument("--settings", action="store_true")
     parser.add_argument("--calibrate", action="store_true")
     parser.add_argument("--doubt", nargs="+", type=Path, metavar="FILE")
