@@ -9,29 +9,44 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .api.index import Index
+    from .api.model import Model, Prediction, attend, discover, localize
+    from .api.training import Tournament, fit, tournament
+    from .data import open_dataset
     from .models import create_model, load
     from .pooling import Pool, create_pool, landscape, list_pools
-    from .predict.localize import localize
+    from .train.callbacks import Callback
 
-_HOME = {
-    "Pool": "cenote.pooling",
-    "create_model": "cenote.models",
-    "create_pool": "cenote.pooling",
-    "landscape": "cenote.pooling",
-    "list_pools": "cenote.pooling",
-    "load": "cenote.models",
-    "localize": "cenote.predict.localize",
+_MODULES = {
+    "api.index": ("Index",),
+    "api.model": ("Model", "Prediction", "attend", "discover", "localize"),
+    "api.training": ("Tournament", "fit", "tournament"),
+    "data": ("open_dataset",),
+    "models": ("create_model", "load"),
+    "pooling": ("Pool", "create_pool", "landscape", "list_pools"),
+    "train.callbacks": ("Callback",),
 }
+_HOME = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "Callback",
+    "Index",
+    "Model",
     "Pool",
+    "Prediction",
+    "Tournament",
     "__version__",
+    "attend",
     "create_model",
     "create_pool",
+    "discover",
+    "fit",
     "landscape",
     "list_pools",
     "load",
     "localize",
+    "open_dataset",
+    "tournament",
 ]
 
 

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 # A command starts the web server, hence cli stands above web.
 LEVELS = {
     "cli": 8,
+    "api": 7,
     "web": 7,
     "reproduce": 7,
     "train": 6,

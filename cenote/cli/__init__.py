@@ -15,45 +15,60 @@ from ._messages import ARGUMENTS, show_messages
 
 # Each command is the function `run` of the module of its name in this package, parsed by tyro, or
 # the function of its name in one of MODULES.
-COMMANDS = {
-    "demo": "Try everything in a few minutes without a download, then read the report.",
-    "landscape": "Print the landscape of pooling methods, one row of Algorithm 1 each.",
-    "pools": "List every pool with its parameters and FLOPs, or show one pool in full.",
-    "data": "Inspect a data set: counts, splits, broken files, duplicates, a contact sheet.",
-    "world": "Draw a synthetic data set with complete ground truth; no download.",
-    "fit": "Train a model on labelled images: pool and head only, or all of it.",
-    "dino": "Train a model without labels: small crops against large ones.",
-    "moco": "Train a model without labels: one view against all other images.",
-    "metric": "Train an embedding that separates classes, also unseen ones.",
-    "losses": "Print the losses of metric learning: five small functions each, in one table.",
-    "tournament": "Compare every pool on one backbone and your images.",
-    "sweep": "Train with random settings, choose the best on validation, test it once.",
-    "recipes": "List the papers' settings by name, or show one recipe with its command.",
-    "reproduce": "Make a table of the papers on your images, beside the paper's numbers.",
-    "evaluate": "Evaluate a saved model: classes, boxes, objects, backgrounds, corruptions.",
-    "localize": "Predict boxes and masks of photographs; no boxes and no training are needed.",
-    "discover": "Find objects in your photographs without any labels.",
-    "clip": "Train a small image-text model on captions.",
-    "index": "Make images searchable: create an index and keep it up to date.",
-    "search": "Find images by image, by text, or by both.",
-    "evaluate-search": "Evaluate composed queries: changed domains, changed attributes.",
-    "serve": "Open the page: attention maps, comparison, search, tournaments, in a browser.",
-    "cache": "Show or clear the cached features of frozen backbones.",
-    "attend": "Show where a model looks: overlays, masks and boxes of your photographs.",
-    "models": "List the supported backbones, with a check of every architecture.",
-    "export": "Export a model as ONNX or as a torch.export program.",
-    "bench": "Measure time and memory of pools and models, against GAP and other libraries.",
+GROUPS = {
+    "Start": {
+        "demo": "Try everything in a few minutes without a download, then read the report.",
+        "data": "Inspect a data set: counts, splits, broken files, duplicates, a contact sheet.",
+        "tournament": "Compare every pool on one backbone and your images.",
+        "fit": "Train a model on labelled images: pool and head only, or all of it.",
+        "serve": "Open the page: attention maps, comparison, search, tournaments, in a browser.",
+    },
+    "Use a model on photographs": {
+        "attend": "Show where a model looks: overlays, masks and boxes of your photographs.",
+        "localize": "Predict boxes and masks of photographs; no boxes and no training are needed.",
+        "discover": "Find objects in your photographs without any labels.",
+        "predict": "Predict the classes of photographs: a CSV file.",
+        "embed": "Write the vectors of images to a file: .npy or .parquet.",
+        "export": "Export a model as ONNX or as a torch.export program.",
+    },
+    "Search": {
+        "index": "Make images searchable: create an index and keep it up to date.",
+        "search": "Find images by image, by text, or by both.",
+        "clip": "Train a small image-text model on captions.",
+        "evaluate-search": "Evaluate composed queries: changed domains, changed attributes.",
+    },
+    "Train and evaluate": {
+        "metric": "Train an embedding that separates classes, also unseen ones.",
+        "dino": "Train a model without labels: small crops against large ones.",
+        "moco": "Train a model without labels: one view against all other images.",
+        "sweep": "Train with random settings, choose the best on validation, test it once.",
+        "evaluate": "Evaluate a saved model: classes, boxes, objects, backgrounds, corruptions.",
+    },
+    "Papers": {
+        "recipes": "List the papers' settings by name, or show one recipe with its command.",
+        "reproduce": "Make a table of the papers on your images, beside the paper's numbers.",
+        "world": "Draw a synthetic data set with complete ground truth; no download.",
+        "bench": "Measure time and memory of pools and models, against GAP and other libraries.",
+    },
+    "List": {
+        "pools": "List every pool with its parameters and FLOPs, or show one pool in full.",
+        "landscape": "Print the landscape of pooling methods, one row of Algorithm 1 each.",
+        "losses": "Print the losses of metric learning: five small functions each, in one table.",
+        "models": "List the supported backbones, with a check of every architecture.",
+        "cache": "Show or clear the cached features of frozen backbones.",
+    },
 }
+COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 MODULES = {
     **dict.fromkeys(("landscape", "losses", "models", "pools", "recipes"), "listings"),
     **dict.fromkeys(("dino", "moco"), "self_supervised"),
     "sweep": "fit",
+    "embed": "predict",
 }
 HELP = """\
 usage: cenote <command> [options]
 
-Feature maps become vectors, and you see where they came from.
-
+Which pooling suits your images, where a model looks, boxes without box labels, and search.
 {commands}
 
 cenote <command> -h shows a command's options; cenote --version; CENOTE_DEBUG=1 shows tracebacks."""
@@ -91,7 +106,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def dispatch(command: str, arguments: list[str]) -> int:
     """Print the help or the version, or run the command."""
     if command in ("-h", "--help"):
-        lines = [f"  {name:15}  {summary}" for name, summary in COMMANDS.items()]
+        lines = []
+        for title, commands in GROUPS.items():
+            lines += [f"\n{title}"]
+            lines += [f"  {name:15}  {summary}" for name, summary in commands.items()]
         print(HELP.format(commands="\n".join(lines)))
         return 0
     if command == "--version":

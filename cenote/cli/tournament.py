@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -88,52 +87,34 @@ def run(
         seed: first random seed; also of the validation split, if one is made.
         resume: continue the tournament in RUN.
     """
-    requested = {"--pools": bool(pools), "--ablation": ablation, "--gamma": gamma is not None}
-    kinds = [flag for flag, value in requested.items() if value]
-    if len(kinds) > 1:
-        raise ValueError(f"{' and '.join(kinds)} are different tournaments: choose one")
-    if recipe is None and size is not None:
-        raise ValueError("--size is an option of networks that are trained: give a --recipe")
-    if recipe is not None and len(lr) > 1:
-        raise ValueError(f"whole networks are trained with one --lr, got {len(lr)}")
-    if gamma and min(gamma) <= 0:
-        raise ValueError(f"--gamma must be positive, got {min(gamma):g}")
+    from cenote.api.training import tournament
     from cenote.cli._messages import command_line
     from cenote.cli._training import exit_if_stopped
-    from cenote.data import open_dataset
-    from cenote.device import use_device
     from cenote.predict.distributed import is_main_process
-    from cenote.report.html import write_page
-    from cenote.report.tournament import tournament_page, tournament_table, write_tournament
-    from cenote.train.config import PROBE
-    from cenote.train.configure import configure
-    from cenote.train.recipes import load_recipe, read_fields
-    from cenote.train.tournament.end_to_end import run_end_to_end
-    from cenote.train.tournament.run import TournamentConfig, run_tournament
 
-    use_device(device)
-    kind = kinds[0].removeprefix("--") if kinds else "pools"
-    config = TournamentConfig(kind=kind, pools=pools, gammas=gamma or (), seeds=seeds, boxes=boxes)
-    numbers = {"epochs": epochs, "batch": batch, "seed": seed, "workers": workers}
-    given = {name: number for name, number in numbers.items() if number is not None}
     with exit_if_stopped("tournament"):
-        if recipe is not None:
-            changes = {"backbone": backbone, "weights": weights, "size": size, "lr": lr or None}
-            network = configure("fit", load_recipe(recipe), "", **changes, **given)
-            result = run_end_to_end(open_dataset(data), out, config, recipe, network, resume)
-        else:
-            settings = read_fields(PROBE, given, "--")
-            settings = replace(settings, warmup=min(settings.warmup, settings.epochs / 5))
-            config = replace(config, weights=weights, settings=settings)
-            config = replace(config, backbone=backbone or config.backbone, rates=lr or config.rates)
-            result = run_tournament(open_dataset(data), out, config, resume, measure_speed=True)
-    if not is_main_process():
-        return
-    report = result.report
-    files = write_tournament(report, out, result.photos, result.maps)
-    seconds = sum(report.seconds.values())
-    page = tournament_page(report, result.photos, result.maps, command_line(), seconds)
-    files += write_page(out, page)
-    print(tournament_table(report))
-    print(f"\n{out}: results.json, {', '.join(files)}, model.safetensors")
-    print(f"report: {out / 'index.html'}")
+        result = tournament(
+            data,
+            out,
+            pools=pools,
+            backbone=backbone,
+            weights=weights,
+            recipe=recipe,
+            ablation=ablation,
+            gamma=gamma,
+            lr=lr,
+            seeds=seeds,
+            boxes=boxes,
+            size=size,
+            resume=resume,
+            device=device,
+            command=command_line(),
+            epochs=epochs,
+            batch=batch,
+            seed=seed,
+            workers=workers,
+        )
+    if is_main_process():
+        print(result)
+        print(f"\n{out}: results.json, {', '.join(result.files)}, model.safetensors")
+        print(f"report: {out / 'index.html'}")

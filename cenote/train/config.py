@@ -25,6 +25,7 @@ from pydantic import Field as Bounds
 from pydantic.dataclasses import dataclass
 
 from ..data.processes import count_workers
+from .callbacks import LoggerName
 from .optimizer import OptimizerName, ScheduleName
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -186,7 +187,9 @@ class OptimizationConfig:
     )
     most_bad: float = 0.05  # share of unreadable images that stops a run
     checkpoint_minutes: float = 5.0
-    tensorboard: bool = False
+    log: tuple[LoggerName, ...] = flag(
+        (), "also write the metrics to tensorboard, wandb, mlflow or trackio", metavar="NAME,..."
+    )
 
     @property
     def readers(self) -> int:
@@ -201,7 +204,7 @@ class OptimizationConfig:
 
 
 # Settings that may change between the beginning of a run and its resumption.
-RESUMABLE_CHANGES = ("workers", "checkpoint_minutes", "tensorboard", "keep_epochs")
+RESUMABLE_CHANGES = ("workers", "checkpoint_minutes", "log", "keep_epochs")
 
 
 # Augmentations. `size` is that of the crops and of evaluation; None: the backbone's own.
@@ -497,8 +500,7 @@ class Shortcuts:
     )
     settings: Options = flag(
         {},
-        "other settings of the optimization, such as optimizer=sgd clip=1 ema=0.999 amp=bf16 "
-        "tensorboard=true",
+        "other settings of the optimization, such as optimizer=sgd clip=1 ema=0.999 amp=bf16",
     )
 
 

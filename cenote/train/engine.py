@@ -189,24 +189,26 @@ class Engine:
             self._resume()
         else:
             self.log.truncate(0)  # of a run that was killed before its first checkpoint
-        with _catch_interrupts() as interrupts:
-            while not self._done():
-                self._train_epoch(interrupts)
-                self._end_epoch()
-        self.log.close()
+        self.log.start()
+        try:
+            with _catch_interrupts() as interrupts:
+                while not self._done():
+                    self._train_epoch(interrupts)
+                    self._end_epoch()
+        finally:
+            self.log.close()
         states = active_states(self.task.states)
         if not states:
             raise Diverged("; ".join(f"{state.name}: {state.failed}" for state in self.task.states))
         return max(states, key=lambda state: (state.best_score, -state.lr))
 
     def _train_epoch(self, interrupts: list[int]) -> None:
-        loader, started, images = self.task.loader, time.monotonic(), self.images
+        loader, started, trained = self.task.loader, time.monotonic(), self.images
+        images = len(dataset_of(self.task.source))
         loader.seek(self.epoch, self.step)
-        name, batch = f"epoch {self.epoch + 1}/{self.settings.epochs}", self.settings.batch
+        name, size = f"epoch {self.epoch + 1}/{self.settings.epochs}", self.settings.batch
         # The loader counts batches, `unit_scale` makes them images.
-        bar = progress_bar(
-            name, len(loader), hidden=rank() > 0, initial=self.step, unit_scale=batch
-        )
+        bar = progress_bar(name, len(loader), hidden=rank() > 0, initial=self.step, unit_scale=size)
         with bar:
             for batch in loader:
                 self._count_unreadable(batch)
@@ -223,13 +225,14 @@ class Engine:
                 self.step += 1
                 bar.set_postfix_str(f"loss {self._lowest_loss():.4g}", refresh=False)
                 bar.update()
+                self.log.add_progress(name, min(self.step * size, images), images)
                 if any_process(bool(interrupts)):
                     self._save()
                     raise Stopped(f"interrupted; continue with --resume -o {self.resume_folder}")
                 if self._checkpoint_due():
                     self._save()
         seconds = max(time.monotonic() - started, 1e-9)
-        self.speed = (self.images - images) * world() / seconds
+        self.speed = (self.images - trained) * world() / seconds
 
     def train_step(self, batch: Any) -> None:
         """Update every active state with one batch of the loader."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ class Unreadable:
     @cached_property
     def log(self) -> RunLog:
         """Created when it is needed, because it creates the folder."""
-        return RunLog(self.folder, replace(self.settings, tensorboard=False))
+        return RunLog(self.folder, self.settings)
 
     def __call__(self, messages: Sequence[str], images: int, split: str) -> None:
         """Report the error messages of unreadable images, of a split of `images` images."""

@@ -1,4 +1,4 @@
-"""Log of a training run: metrics.jsonl, one message per epoch, TensorBoard, unreadable images."""
+"""Log of a training run: metrics.jsonl, one message per epoch, callbacks, unreadable images."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..data.files import write_text
-from ..extras import require
 from ..predict.distributed import rank
+from .callbacks import LOGGERS, Callback, current_callbacks
 from .config import OptimizationConfig
 
 logger = logging.getLogger(__name__)
@@ -30,15 +31,21 @@ class RunLog:
         self.metrics_file = folder / "metrics.jsonl"
         self.unreadable_file = folder / "unreadable.txt"
         self.unreadable: set[str] = set()
-        self.tensorboard: Any = None
+        self.callbacks: list[Callback] = []
+        if rank() == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self) -> None:
+        """Start the loggers of the settings and the callbacks of `use_callbacks`."""
         if rank() > 0:
             return
-        folder.mkdir(parents=True, exist_ok=True)
-        if settings.tensorboard:
-            require("tensorboard", extra="log")
-            from torch.utils.tensorboard import SummaryWriter
+        self.callbacks = [*(LOGGERS[name]() for name in self.settings.log), *current_callbacks()]
+        for callback in self.callbacks:
+            callback.on_start(self.folder, asdict(self.settings))
 
-            self.tensorboard = SummaryWriter(str(folder / "tensorboard"))
+    def add_progress(self, stage: str, done: int, total: int) -> None:
+        for callback in self.callbacks:
+            callback.on_progress(stage, done, total)
 
     def add_epoch(
         self, epoch: int, speed: float, unreadable: int, results: dict[str, dict[str, float]]
@@ -52,10 +59,8 @@ class RunLog:
         }
         with open(self.metrics_file, "a") as file:
             file.write(json.dumps(line) + "\n")
-        if self.tensorboard is not None:
-            for name, metrics in results.items():
-                for metric, value in metrics.items():
-                    self.tensorboard.add_scalar(f"{metric}/{name}", value, epoch)
+        for callback in self.callbacks:
+            callback.on_epoch(epoch, results)
         if results:
             name, best = max(
                 results.items(), key=lambda item: item[1].get("score", -item[1]["loss"])
@@ -90,8 +95,8 @@ class RunLog:
         write_text(self.metrics_file, text)
 
     def close(self) -> None:
-        if self.tensorboard is not None:
-            self.tensorboard.close()
+        for callback in self.callbacks:
+            callback.on_end()
 
 
 def write_results(folder: Path, report: Mapping[str, object]) -> None:

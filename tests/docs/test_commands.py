@@ -93,7 +93,7 @@ def run_python(name: str) -> None:
             exec(compile(step.text, f"{name}:{step.line}", "exec"), scope)
     if name == "README.md":
         assert tuple(scope["a"].shape) == (2, 1, 14, 14)
-        assert tuple(scope["u"].shape) == (2, 512)
+        assert tuple(scope["u"].shape) == (2, 384)
 
 
 def test_each_command_runs_once(

@@ -1,13 +1,11 @@
 """The three short examples run on a folder, take the embedded world where none is named, and stay short."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cenote.train.config import OptimizationConfig
-from cenote.train.tournament.run import TournamentConfig
+import cenote
 from tests.docs.reading import ROOT
 from tests.docs.running import release_memory, script
 from tests.docs.shrinking import MICRO
@@ -36,18 +34,20 @@ def test_an_example_runs_on_a_folder(
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small backbone, two pools, one learning rate, one seed and one epoch, instead of lite0, 4, 3, 2 and 10."""
-    from cenote.train.tournament import run as tournament
+    small = {
+        "backbone": MICRO["--backbone"],
+        "weights": MICRO["--weights"],
+        "pools": ["gap", "simpool"],
+        "lr": [3e-3],
+        "seeds": 1,
+        "epochs": 1,
+    }
+    tournament = cenote.tournament
 
-    def short_config(
-        backbone: str, settings: OptimizationConfig, **options: Any
-    ) -> TournamentConfig:
-        options |= {"pools": ("gap", "simpool"), "seeds": 1, "rates": (3e-3,)}
-        settings = replace(settings, epochs=1, warmup=0.0)
-        return TournamentConfig(
-            MICRO["--backbone"], Path(MICRO["--weights"]), settings=settings, **options
-        )
+    def short_tournament(data: str, out: Path, **options: Any) -> cenote.Tournament:
+        return tournament(data, out, **(options | small))
 
-    monkeypatch.setattr(tournament, "TournamentConfig", short_config)
+    monkeypatch.setattr(cenote, "tournament", short_tournament)
 
 
 @pytest.mark.parametrize("name", SHORT)

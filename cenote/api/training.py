@@ -1,0 +1,198 @@
+"""Train a model, or a tournament of poolings, in one call."""
+
+from __future__ import annotations
+
+import html
+import webbrowser
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..allocator import keep_memory
+from ..data import Dataset, open_dataset
+from ..device import use_device
+from ..predict.distributed import is_main_process
+from ..report.html import write_page
+from ..report.tournament import (
+    TournamentReport,
+    tournament_columns,
+    tournament_page,
+    tournament_table,
+    write_tournament,
+)
+from ..train.callbacks import Callback, use_callbacks
+from ..train.config import PROBE
+from ..train.configure import configure
+from ..train.fit import fit as run_fit
+from ..train.recipes import load_recipe, read_fields
+from ..train.tournament.end_to_end import run_end_to_end
+from ..train.tournament.run import TournamentConfig, TournamentResult, run_tournament
+from .model import Model
+
+RUNS = Path("runs")  # of output folders that are not named
+
+
+def fit(
+    data: str | Path | Dataset,
+    out: str | Path | None = None,
+    *,
+    recipe: str | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    callbacks: Sequence[Callback] = (),
+    **options: Any,
+) -> Model:
+    """Train a model on labelled images, save it in the folder `out`, and return it.
+
+    `data` is a folder of class folders, a list, or another name that `open_dataset` accepts;
+    `options` are those of `cenote fit`: freeze=True, pool="simpool", epochs=30, ... Without `out`
+    the folder is runs/fit, or runs/fit-2 and so on if that exists.
+    """
+    use_device(device)
+    keep_memory()
+    named = None if recipe is None else load_recipe(recipe)
+    config = configure("fit", named, _name_of(data), **options)
+    folder = _output_folder(out, "fit")
+    with use_callbacks(callbacks):
+        run_fit(_open(data), folder, config, resume=resume)
+    return Model(folder)
+
+
+@dataclass(frozen=True)
+class Tournament:
+    """The result of a tournament; `folder` has the report, the plots and the recommended model."""
+
+    folder: Path
+    report: TournamentReport
+    files: tuple[str, ...] = ()  # that were written for people to look at
+
+    @property
+    def verdict(self) -> str:
+        """Which pooling suits these images, in one sentence, and what ties with it."""
+        return self.report.recommendation
+
+    @property
+    def winner(self) -> str | None:
+        """The recommended candidate, whose model is saved; None if all failed."""
+        return self.report.recommended
+
+    @property
+    def model(self) -> Model:
+        return Model(self.folder)
+
+    @property
+    def table(self) -> Any:
+        """One row per candidate, best first: a pandas DataFrame, or a list without pandas."""
+        columns = tournament_columns(self.report)
+        rows = [{c.name: c.value(result) for c in columns} for result in self.report.standings]
+        if find_spec("pandas") is None:
+            return rows
+        return import_module("pandas").DataFrame(rows)
+
+    def show(self) -> None:
+        """Open the report in a browser."""
+        webbrowser.open((self.folder / "index.html").resolve().as_uri())
+
+    def __str__(self) -> str:
+        return tournament_table(self.report)
+
+    def _repr_html_(self) -> str:
+        table = html.escape(tournament_table(self.report))
+        return f"<p><b>{html.escape(self.verdict)}</b></p><pre>{table}</pre>"
+
+
+def tournament(
+    data: str | Path | Dataset,
+    out: str | Path | None = None,
+    *,
+    pools: Sequence[str] = (),
+    backbone: str | None = None,
+    weights: str | Path | None = None,
+    recipe: str | None = None,
+    ablation: bool = False,
+    gamma: Sequence[float] | None = None,
+    lr: Sequence[float] = (),
+    seeds: int = 3,
+    boxes: int = 400,
+    size: int | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    callbacks: Sequence[Callback] = (),
+    command: str = "",
+    **settings: Any,
+) -> Tournament:
+    """Find the pooling that suits these images: train every pool on the same frozen features.
+
+    Arguments are the options of `cenote tournament`; `settings` are epochs, batch, seed and
+    workers. Without `out` the folder is runs/tournament, or runs/tournament-2 and so on if that
+    exists. `command` is shown in the report.
+    """
+    kinds = {"pools": bool(pools), "ablation": ablation, "gamma": gamma is not None}
+    requested = [kind for kind, value in kinds.items() if value]
+    if len(requested) > 1:
+        names = " and ".join(f"--{kind}" for kind in requested)
+        raise ValueError(f"{names} are different tournaments: choose one")
+    if recipe is None and size is not None:
+        raise ValueError("--size is an option of networks that are trained: give a --recipe")
+    if recipe is not None and len(lr) > 1:
+        raise ValueError(f"whole networks are trained with one --lr, got {len(lr)}")
+    if gamma and min(gamma) <= 0:
+        raise ValueError(f"--gamma must be positive, got {min(gamma):g}")
+    use_device(device)
+    keep_memory()
+    settings = {name: value for name, value in settings.items() if value is not None}
+    config = TournamentConfig(
+        kind=next(iter(requested), "pools"),
+        pools=tuple(pools),
+        gammas=tuple(gamma or ()),
+        seeds=seeds,
+        boxes=boxes,
+    )
+    folder, weights = _output_folder(out, "tournament"), None if weights is None else Path(weights)
+    with use_callbacks(callbacks):
+        if recipe is not None:
+            changes = {"backbone": backbone, "weights": weights, "size": size, "lr": lr or None}
+            network = configure("fit", load_recipe(recipe), "", **changes, **settings)
+            result = run_end_to_end(_open(data), folder, config, recipe, network, resume)
+        else:
+            probe = read_fields(PROBE, settings, "--")
+            probe = replace(probe, warmup=min(probe.warmup, probe.epochs / 5))
+            config = replace(
+                config,
+                weights=weights,
+                settings=probe,
+                backbone=backbone or config.backbone,
+                rates=tuple(lr) or config.rates,
+            )
+            result = run_tournament(_open(data), folder, config, resume, measure_speed=True)
+    files = _write_report(result, folder, command) if is_main_process() else ()
+    return Tournament(folder, result.report, files)
+
+
+def _write_report(result: TournamentResult, folder: Path, command: str) -> tuple[str, ...]:
+    report, photos, maps = result.report, result.photos, result.maps
+    page = tournament_page(report, photos, maps, command, sum(report.seconds.values()))
+    return (*write_tournament(report, folder, photos, maps), *write_page(folder, page))
+
+
+def _open(data: str | Path | Dataset) -> Dataset:
+    return data if isinstance(data, Dataset) else open_dataset(data)
+
+
+def _name_of(data: str | Path | Dataset) -> str:
+    """Return the name of a published data set: sop:FOLDER is "sop"."""
+    return data.name if isinstance(data, Dataset) else str(data).partition(":")[0]
+
+
+def _output_folder(out: str | Path | None, name: str) -> Path:
+    """Return the folder, by default runs/NAME, or the next of runs/NAME-2, ... that is free."""
+    if out is not None:
+        return Path(out)
+    number, folder = 1, RUNS / name
+    while folder.exists():
+        number += 1
+        folder = RUNS / f"{name}-{number}"
+    return folder
