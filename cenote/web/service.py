@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from ..allocator import keep_memory
 from ..data import open_dataset, read_image
 from ..data.images import RAW
+from ..data.video import is_video_name
 from ..predict.openvino_engine import one_thread
 from ..search.index import EntryImages
 from ..search.methods import DESCRIPTIONS, METHODS
@@ -264,7 +265,8 @@ class ServedIndex:
         """
         image, path = self.image(entry, MAX_SIDE), Path(entry.path)
         content, digest = None, entry.digest
-        if entry.time > 0 and path.suffix.lower() not in RAW:  # a file that has no special decoder
+        has_decoder = path.suffix.lower() in RAW or is_video_name(path)
+        if entry.time > 0 and not has_decoder:
             content = path.read_bytes()
             digest = file_digest(content)
         return encode_photo(image, content, digest, entry.label or "")
