@@ -73,7 +73,7 @@ class Index:
 
     `address` is a folder, or Milvus as for `cenote index`; it is created when images are added.
     `model` is an image-text model: text-space (the default, no download), open_clip/MODEL/WEIGHTS,
-    or a folder of `cenote clip`.
+    or a folder of `cenote clip`; or, for search by image alone, as for `cenote index`.
     """
 
     def __init__(self, address: str | Path, model: str | None = None) -> None:
