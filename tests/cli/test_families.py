@@ -58,6 +58,7 @@ def run(*argv: object) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_command_takes_it_by_its_name(
     name: str,
