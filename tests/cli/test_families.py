@@ -85,7 +85,7 @@ def test_every_command_takes_it_by_its_name(
     assert cenote.load(tmp_path / "run").backbone.name == name
 
     for model in (tmp_path / "run", f"timm/{name}/{file}"):
-        index = tmp_path / Path(model).stem
+        index = tmp_path / f"index-{Path(model).stem}"
         run("index", photos, "-o", index, "--model", model)
         capsys.readouterr()
         run("search", index, "--image", photos / "a" / "0.png", "--top", 3, "--json")
