@@ -35,10 +35,9 @@ from cenote.allocator import keep_memory
 from cenote.data import Dataset, open_dataset
 from cenote.metrics.rankings import average_precision
 from cenote.models.image_text import text_space
-from cenote.models.image_text.synsets import imagenet_synsets, plain
+from cenote.models.image_text.synsets import MIN_FAMILIARITY, imagenet_synsets, plain
 from cenote.models.image_text.text_space import SynsetVectors, TextSpace, WordVectors
 from cenote.search.doubt import (
-    MIN_FAMILIARITY,
     MIN_LIKENESS,
     SPELLING,
     ShareCalibration,
