@@ -87,8 +87,8 @@ def run(
     """Find images by image ("more like this"), by text, or by both ("this, but as a sketch").
 
     The score of a text is the estimated share of right images at that score, by what they look like
-    and by the classes, folder and file names, captions and keywords in which it occurs; images that
-    unrelated words would rank as high are listed apart. Other scores are cosines to the query, or to
+    and by the classes, folder and file names, captions and keywords in which it occurs; doubtful
+    images are listed apart. Other scores are cosines to the query, or to
     the sum that represents it; WeiCom's are from 0 to 1, those of product, basic and normalised-sum
     have scales of their own. Near-duplicates are hidden behind the best of them; a file that does
     not exist any longer is marked. Exit code 2: wrong input, or an index that cannot be used.
@@ -261,7 +261,7 @@ def _table(answer: SearchAnswer, cut: float | None) -> str:
     is_fused = "matches" in answer.why
     for place, result in enumerate(answer.results, 1):
         if result.doubtful and not (lines and answer.results[place - 2].doubtful):
-            lines.append("no better than chance:")
+            lines.append("doubtful:")
         cells = [f"{place:3d}", f"{result.score:6.3f}", result.entry.path]
         if label := "/".join(filter(None, (result.entry.label, result.entry.domain))):
             cells.append(label)

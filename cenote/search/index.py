@@ -183,7 +183,9 @@ class Indexer:
         """Store new labels or times of images whose contents are the same."""
         if entries:
             self.writer.update(entries)
-            self.report.noted += sum(self.stored[entry.path].entry != entry for entry in entries)
+            for entry in entries:  # an index of an earlier version has no keywords yet
+                stored = self.stored[entry.path].entry
+                self.report.noted += stored._replace(keywords=entry.keywords) != entry
 
     def _index_chunk(self, positions: list[int]) -> None:
         """Read these images and treat each by its contents: known, a copy, or new."""

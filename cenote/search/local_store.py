@@ -127,6 +127,11 @@ class LocalStore(Store):
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def version(self) -> object:
+        # Rows are appended, also those that replace others, or removed.
+        return self.db.generation, self.db.count, len(self.rows)
+
     def select(self, filter: Filter) -> Self:
         view = copy.copy(self)
         if filter:

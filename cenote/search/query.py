@@ -51,7 +51,7 @@ class RankedImage(NamedTuple):
     row: int = -1  # in the index
     visual: float = 0.0  # score by what the image looks like; `score` may count texts, too
     matches: tuple[TextMatch, ...] = ()  # texts of the image that match the query
-    doubtful: bool = False  # unrelated words would rank it as high, and no text matches
+    doubtful: bool = False  # it may not show what the text says, and no text matches
 
 
 SORT_KEYS: dict[str, Callable[[RankedImage], Any]] = {
@@ -163,15 +163,17 @@ class SearchAnswer(NamedTuple):
                 )
             elif self.results and all(result.matches for result in self.results):
                 consequence = "these images were found by the texts that are stored with them"
-            names = ", ".join(f'"{text.text[:40]}"' for text in unknown)
-            nearest = ", ".join(name for text in unknown for name in text.nearest)
-            notes.append(
-                f"the model does not know {names}: {consequence}; nearest words that it knows: "
-                f"{nearest}"
-            )
+            note = f"the model does not know {_quoted(unknown)}: {consequence}"
+            if nearest := ", ".join(name for text in unknown for name in text.nearest):
+                note += f"; nearest words that it knows: {nearest}"
+            notes.append(note)
         elif self.results and all(result.doubtful for result in self.results):
-            notes.append("no better than chance: unrelated words reach such scores, too")
+            notes.append(f"no image seems to show {_quoted(self.texts)}: these are the nearest")
         return notes
+
+
+def _quoted(texts: Sequence[TextFamiliarity]) -> str:
+    return ", ".join(f'"{text.text[:40]}"' for text in texts)
 
 
 def parse_term(text: str) -> tuple[str, float]:
@@ -281,12 +283,12 @@ def _answer(
         why["examples"] = {"like": len(like), "unlike": len(unlike)}
     if len(inputs) > 1:
         why["shares"] = input_shares(scorer.direction, inputs, store.moments())
-    evidence = None
-    if not images and not request.visual_only:
-        evidence = find_evidence(view, request.terms)
-    visual, visual_rows, is_exact = _score(scorer, view, request.top, evidence)
     wanted_texts = [text for text, weight in request.terms if weight > 0]
-    texts, shares = tuple(judge.assess(wanted_texts)), None
+    texts, evidence, shares = tuple(judge.assess(wanted_texts)), None, None
+    if not images and not request.visual_only:
+        unknown = {text.text for text in texts if not text.known}
+        evidence = find_evidence(view, request.terms, store, unknown)
+    visual, visual_rows, is_exact = _score(scorer, view, request.top, evidence)
     is_text_query = method == "text" and bool(wanted_texts) and not (like or unlike)
     if is_text_query:
         shares = judge.shares(visual)
@@ -312,7 +314,9 @@ def _answer(
         rows, scores = rows[is_other], scores[is_other]
     results = _with_evidence(rank(scores, rows, view, request.top), visual, visual_rows, evidence)
     if shares is not None:
-        results = _mark_doubtful(results, judge, texts)
+        is_guess = not any(text.known for text in texts)
+        is_guess |= judge.is_absent(scorer.direction, visual)
+        results = _mark_doubtful(results, judge, is_guess)
     # Ties keep the more relevant image first.
     sort_key = SORT_KEYS[request.sort]
     results = sorted(results, key=lambda result: (result.doubtful, sort_key(result)))
@@ -334,14 +338,12 @@ def _matches_text(rows: Tensor, evidence: TextEvidence | None) -> Tensor:
 
 
 def _mark_doubtful(
-    results: Sequence[RankedImage], judge: ScoreJudge, texts: Sequence[TextFamiliarity]
+    results: Sequence[RankedImage], judge: ScoreJudge, is_guess: bool
 ) -> list[RankedImage]:
-    """Mark images without a matching text that unrelated texts would rank as high."""
+    """Mark images without a matching text: all, or those that unrelated texts rank as high."""
     shares = judge.shares(torch.tensor([result.visual for result in results]))
     assert shares is not None
-    is_doubtful = judge.calibration.is_doubtful(shares)
-    if not any(text.known for text in texts):
-        is_doubtful[:] = True
+    is_doubtful = judge.calibration.is_doubtful(shares) | is_guess
     return [
         result._replace(doubtful=doubtful and not result.matches)
         for result, doubtful in zip(results, is_doubtful.tolist(), strict=True)

@@ -273,6 +273,11 @@ class Store(Database, Protocol):
     def dim(self) -> int:
         return self.description.dim
 
+    @property
+    def version(self) -> object:
+        """Return a value that changes with the images, as far as the back end can say."""
+        return len(self)
+
     def select(self, filter: Filter) -> Self:
         """Return a view of some of the images."""
 

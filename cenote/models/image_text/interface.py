@@ -78,8 +78,20 @@ class Vocabulary(ImageText, Protocol):
     def known_names(self) -> Sequence[str]:
         """Names of what it can recognize."""
 
+    @property
+    def spellings(self) -> Sequence[str]:
+        """All names of texts that it knows, in lower case."""
+
     def familiarity(self, text: str) -> float:
         """How much of the text it knows, 0 to 1."""
+
+
+@runtime_checkable
+class ClassSpace(ImageText, Protocol):
+    """A model that places images between the vectors of classes."""
+
+    def highest_cosine(self, text: Tensor) -> float:
+        """The cosine of the text (dim,) to an image that is certainly of the nearest class."""
 
 
 def identity_of(name: str, *parts: nn.Module | Any) -> str:

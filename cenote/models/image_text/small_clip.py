@@ -96,6 +96,10 @@ class SmallClip(nn.Module):
     def known_names(self) -> list[str]:
         return self.things or self.words.vocabulary
 
+    @property
+    def spellings(self) -> list[str]:
+        return self.words.vocabulary
+
     def familiarity(self, text: str) -> float:
         """The share of its words that training said of an image, without "a photo of"."""
         words = content_words(text) or [text]

@@ -207,6 +207,13 @@ class TextSpace(nn.Module):
         synsets = imagenet_synsets()
         return [synsets.names[synset][0] for synset in synsets.classes]
 
+    @property
+    def spellings(self) -> list[str]:
+        return imagenet_synsets().known_names
+
+    def highest_cosine(self, text: Tensor) -> float:
+        return float((unit(self.classes) @ text.to(self.classes)).max())
+
     def familiarity(self, text: str) -> float:
         return imagenet_synsets().familiarity(text)
 
