@@ -138,13 +138,14 @@ def explanations(report: ProbeReport) -> list[str]:
         for name, probe in row.probes.items()
         if probe.failed
     ]
-    images = report.rows[0].images
+    images, settings = report.rows[0].images, report.rows[0].settings
     trained = "mean ± standard deviation over the seeds" if report.seeds > 1 else "of one seed"
     notes.append(
         f"Accuracy in percent of {images['test']} test images after training on "
         f"{images['train']}; of LP and EP the {trained}. {images['val']} validation images "
         "selected the learning rate and the epoch, and the number of neighbours and the "
-        f"temperature of k-NN: never the test images. Settings: cenote recipes {report.recipe}."
+        f"temperature of k-NN: never the test images. Settings: cenote recipes {report.recipe}, "
+        f"with {settings['epochs']} epochs of batches of {settings['batch']}."
     )
     if means:
         best = max(means)
