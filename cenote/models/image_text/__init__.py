@@ -8,13 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from ...options import check_names, suggest
-from .interface import ClassSpace, ImageNetwork, ImageText, Invertible, Vocabulary
+from .interface import (
+    ClassSpace,
+    ImageNetwork,
+    ImageText,
+    Invertible,
+    LocalNetwork,
+    Vocabulary,
+)
 
 __all__ = [
     "ClassSpace",
     "ImageNetwork",
     "ImageText",
     "Invertible",
+    "LocalNetwork",
     "Vocabulary",
     "create_image_text",
 ]

@@ -20,6 +20,7 @@ BATCH = 256  # texts at a time
 # Each pair is two words of one token each in any vocabulary: a text with one and the other differs
 # in one place.
 PLACEHOLDERS = (("dog", "cat"), ("a", "b"))
+Box = tuple[float, float, float, float]
 
 
 @runtime_checkable
@@ -56,6 +57,21 @@ class ImageNetwork(ImageText, Protocol):
 
     def embed_output(self, output: Any) -> Tensor:
         """The output of the network -> (B, dim)."""
+
+
+@runtime_checkable
+class LocalNetwork(ImageNetwork, Protocol):
+    """A model with features of positions, by which results can be ranked again."""
+
+    @property
+    def local_network(self) -> nn.Module:
+        """Pixels (B, 3, H, W) -> its output."""
+
+    def embed_local_output(self, output: Any) -> tuple[Tensor, Tensor]:
+        """The output of `local_network` -> vectors (B, dim), features (B, D, h, w)."""
+
+    def visible_box(self, width: int, height: int) -> Box:
+        """The part of an image that the network sees: x0, y0, x1, y1 in pixels."""
 
 
 @runtime_checkable

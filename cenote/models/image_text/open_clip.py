@@ -18,9 +18,21 @@ from ...backbones.weights import read_weights, without_retries
 from ...extras import require
 from ...options import suggest
 from ...unit import unit
-from .interface import encode_texts, encode_with_word, identity_of
+from .interface import Box, encode_texts, encode_with_word, identity_of
 
 ELSEWHERE = ("hf-hub:", "local-dir:")  # such a name says where its weights are, too
+
+
+class VectorsAndMap(nn.Module):
+    """An image encoder of open_clip that also returns the map of its last block (B, D, h, w)."""
+
+    def __init__(self, visual: Any) -> None:
+        super().__init__()
+        self.visual = visual
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        output = self.visual.forward_intermediates(pixels, indices=1, normalize_intermediates=True)
+        return output["image_features"], output["image_intermediates"][0]
 
 
 class OpenClip(nn.Module):
@@ -41,6 +53,8 @@ class OpenClip(nn.Module):
         if self._words is not None:  # otherwise it takes no made-up word, and is not Invertible
             self.word_dim = self._words.embedding_dim
         self.dim = self.embed_texts(["x"]).shape[1]
+        if hasattr(self.clip.visual, "forward_intermediates"):  # otherwise it is no LocalNetwork
+            self.local_network = VectorsAndMap(self.clip.visual).eval()
 
     def transform(self, scaled_decoding: bool = False) -> Transform:
         transforms: Any = require("open_clip.transform", extra="clip")
@@ -61,6 +75,20 @@ class OpenClip(nn.Module):
         if isinstance(output, tuple):  # CoCa also returns tokens
             output = output[0]
         return unit(output)
+
+    def embed_local_output(self, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        vectors, features = output
+        return self.embed_output(vectors), features
+
+    def visible_box(self, width: int, height: int) -> Box:
+        if self.preprocess["resize_mode"] == "squash":
+            return 0, 0, width, height
+        transforms: Any = require("open_clip.transform", extra="clip")
+        down, across = transforms.PreprocessCfg(**self.preprocess).input_size[1:]
+        choose = min if self.preprocess["resize_mode"] == "longest" else max
+        scale = choose(across / width, down / height)
+        left, top = (width - across / scale) / 2, (height - down / scale) / 2
+        return left, top, width - left, height - top
 
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:

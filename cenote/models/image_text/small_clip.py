@@ -24,7 +24,7 @@ from ...data.files import write_atomically
 from ...unit import unit
 from ..pooled import PooledModel, load
 from ..saving import WEIGHTS, read_checked, save_model
-from .interface import encode_texts, encode_with_word, identity_of
+from .interface import Box, encode_texts, encode_with_word, identity_of
 from .synsets import content_words
 from .text_encoder import TextTower, Words
 
@@ -78,6 +78,17 @@ class SmallClip(nn.Module):
 
     def embed_output(self, output: Features) -> Tensor:
         return unit(self.image.embed_features(output))
+
+    @property
+    def local_network(self) -> nn.Module:
+        return self.image_network
+
+    def embed_local_output(self, output: Features) -> tuple[Tensor, Tensor]:
+        features = output.tokens.transpose(1, 2).unflatten(2, output.grid)
+        return self.embed_output(output), features
+
+    def visible_box(self, width: int, height: int) -> Box:
+        return self.image.backbone.preprocessing.visible_box(width, height)
 
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
