@@ -111,8 +111,9 @@ class TransformersEncoder(nn.Module):
             if isinstance(pooler, nn.Module) and any(True for _ in pooler.parameters()):
                 self.pooler = pooler
                 setattr(model, name, _Nothing())
-                if isinstance(getattr(pooler, "attention", None), nn.MultiheadAttention):
-                    pooler.attention = _PoolingAttention(pooler.attention)
+                attention = getattr(pooler, "attention", None)
+                if isinstance(attention, nn.MultiheadAttention):
+                    pooler.attention = _PoolingAttention(attention)
         for name in vector_norms:
             self.fc_norm = getattr(model, name)
             setattr(model, name, nn.Identity())
