@@ -78,8 +78,8 @@ class Model:
     """A saved model, or a backbone, for photographs.
 
     `model` is the folder of a saved model, or the name of a backbone: timm's,
-    "hf-hub:OWNER/NAME", or "lite0", whose weights need no download. `pool`, `weights`: as for
-    `cenote attend`. `map`, `size` and `threshold`: as for `cenote localize`.
+    "hf-hub:OWNER/NAME", "hf:OWNER/NAME" (transformers), or "lite0", whose weights need no download.
+    `pool`, `weights`: as for `cenote attend`. `map`, `size` and `threshold`: as for `cenote localize`.
     """
 
     def __init__(

@@ -49,8 +49,8 @@ def run(
     Args:
         photos: files, folders (searched recursively) and globs.
         out: output folder.
-        backbone: name in timm, hf-hub:OWNER/NAME, local-dir:FOLDER, or lite0, whose weights need no
-            download.
+        backbone: name in timm, hf-hub:OWNER/NAME, local-dir:FOLDER, hf:OWNER/NAME or hf:FOLDER
+            (transformers), or lite0, whose weights need no download.
         weights: a local checkpoint of the backbone.
         pool: the pooling; by default own, the one the backbone was trained with.
         model: a saved model, instead of backbone, weights and pool.
