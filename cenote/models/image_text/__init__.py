@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from ...options import check_names, suggest
-from .interface import ImageNetwork, ImageText, Invertible, Vocabulary
+from .interface import ImageNetwork, ImageText, Invertible, PositionEncoder, Vocabulary
 
-__all__ = ["ImageNetwork", "ImageText", "Invertible", "Vocabulary", "create_image_text"]
+__all__ = [
+    "ImageNetwork",
+    "ImageText",
+    "Invertible",
+    "PositionEncoder",
+    "Vocabulary",
+    "create_image_text",
+]
 
 
 def create_image_text(name: str, **options: Any) -> ImageText:

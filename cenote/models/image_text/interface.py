@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ...backbones.preprocessing import Transform
 from ...unit import unit
+from ..pooled import PooledModel
 
 WORD = "$"  # stands for a made-up word in a template: "a photo of $"
 BATCH = 256  # texts at a time
@@ -56,6 +57,14 @@ class ImageNetwork(ImageText, Protocol):
 
     def embed_output(self, output: Any) -> Tensor:
         """The output of the network -> (B, dim)."""
+
+
+@runtime_checkable
+class PositionEncoder(ImageText, Protocol):
+    """A model that can give every position of an image a vector."""
+
+    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+        """The image encoder, and its `classify(features)` (B, D) -> (B, dim)."""
 
 
 @runtime_checkable

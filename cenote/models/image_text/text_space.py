@@ -10,7 +10,8 @@ dolphin. benchmarks/text_space.py measures the choices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,11 +21,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ...backbones import create_backbone
+from ...backbones import Backbone, create_backbone
 from ...backbones.preprocessing import Transform
 from ...extras import MissingExtra
 from ...options import check_choice
 from ...unit import unit
+from ..pooled import PooledModel, assemble
 from .interface import encode_texts, identity_of
 from .synsets import POWER, imagenet_synsets
 
@@ -197,6 +199,11 @@ class TextSpace(nn.Module):
         """(B, 1000) -> (B, dim): the sum over the likeliest classes of p_c t_c, of length one."""
         best, which = (logits.float() / self.temperature).topk(self.top)  # (B, top)
         return unit(torch.einsum("bt,btd->bd", best.softmax(1), self.classes[which]))
+
+    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+        name = self.name.removeprefix("text-space/")
+        backbone = Backbone(copy.deepcopy(self.classifier), name, self.preprocessing)
+        return assemble(backbone, "own").eval(), self.embed_output
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         vectors: Tensor = self.text_encoder(texts)
