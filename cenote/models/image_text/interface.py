@@ -64,7 +64,7 @@ class PositionEncoder(ImageText, Protocol):
     """A model that can give every position of an image a vector."""
 
     def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
-        """The image encoder, and its `classify(features)` (B, D) -> (B, dim)."""
+        """The image encoder, and its `classify(features)` (B, D) -> (B, dim), of any length."""
 
 
 @runtime_checkable

@@ -203,7 +203,15 @@ class TextSpace(nn.Module):
     def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
         name = self.name.removeprefix("text-space/")
         backbone = Backbone(copy.deepcopy(self.classifier), name, self.preprocessing)
-        return assemble(backbone, "own").eval(), self.embed_output
+        return assemble(backbone, "own").eval(), self.embed_position
+
+    def embed_position(self, logits: Tensor) -> Tensor:
+        """(B, 1000) -> (B, dim): as of an image, times how far the best logit is above the mean.
+
+        All positions have some likeliest class, also those that show nothing.
+        """
+        strength = logits.amax(1, keepdim=True) - logits.mean(1, keepdim=True)
+        return strength * self.embed_output(logits)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         vectors: Tensor = self.text_encoder(texts)
