@@ -51,7 +51,7 @@ class Prediction:
     size: tuple[int, int]  # (width, height) of the upright photograph
     label: str | None  # the most probable class; None for a model without a head
     score: float  # its probability
-    map: Array  # (S, S) in [0, 1], of the whole photograph
+    map: Array = field(repr=False)  # (S, S) in [0, 1], of the whole photograph
     boxes: list[PhotoBox]  # the best first; more than one for a model of several classes
     dataset: Dataset = field(repr=False)
     position: int = field(repr=False)  # in the data set

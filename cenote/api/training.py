@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,7 +66,7 @@ class Tournament:
     """The result of a tournament; `folder` has the report, the plots and the recommended model."""
 
     folder: Path
-    report: TournamentReport
+    report: TournamentReport = field(repr=False)
     files: tuple[str, ...] = ()  # that were written for people to look at
 
     @property
