@@ -14,6 +14,7 @@ from .interface import (
     ImageText,
     Invertible,
     LocalNetwork,
+    PositionEncoder,
     Vocabulary,
 )
 
@@ -23,6 +24,7 @@ __all__ = [
     "ImageText",
     "Invertible",
     "LocalNetwork",
+    "PositionEncoder",
     "Vocabulary",
     "create_image_text",
 ]

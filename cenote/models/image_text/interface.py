@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ...backbones.preprocessing import Transform
 from ...unit import unit
+from ..pooled import PooledModel
 
 WORD = "$"  # stands for a made-up word in a template: "a photo of $"
 BATCH = 256  # texts at a time
@@ -72,6 +73,14 @@ class LocalNetwork(ImageNetwork, Protocol):
 
     def visible_box(self, width: int, height: int) -> Box:
         """The part of an image that the network sees: x0, y0, x1, y1 in pixels."""
+
+
+@runtime_checkable
+class PositionEncoder(ImageText, Protocol):
+    """A model that can give every position of an image a vector."""
+
+    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+        """The image encoder, and its `classify(features)` (B, D) -> (B, dim), of any length."""
 
 
 @runtime_checkable

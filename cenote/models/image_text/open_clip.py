@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...backbones import Backbone, Preprocessing
 from ...backbones.preprocessing import Transform, scaled_side
 from ...backbones.weights import read_weights, without_retries
 from ...extras import require
 from ...options import suggest
 from ...unit import unit
+from ..pooled import PooledModel, assemble
 from .interface import Box, encode_texts, encode_with_word, identity_of
 
 ELSEWHERE = ("hf-hub:", "local-dir:")  # such a name says where its weights are, too
@@ -91,6 +94,43 @@ class OpenClip(nn.Module):
         return left, top, width - left, height - top
 
     @torch.no_grad()
+    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+        """Return a copy of the image encoder as a model of timm's, which takes images of any size.
+
+        It is compared with the original on one image.
+        """
+        visual: Any = self.clip.visual
+        network = _as_timm(visual)
+        if network is None:
+            raise ValueError(
+                f"'{self.name}' has an image encoder of {type(visual).__name__}, whose positions"
+                " have no vectors: maps of a text need a ViT of CLIP's form, a timm encoder"
+                " (SigLIP, EVA, ...), text-space, or a folder that `cenote clip` wrote"
+            )
+        project = getattr(visual, "head", nn.Identity())  # behind a timm encoder
+        settings = self.preprocess
+        preprocessing = Preprocessing(
+            size=visual.image_size[0],
+            crop=1.0,
+            interpolation=settings["interpolation"],
+            mean=settings["mean"],
+            std=settings["std"],
+        )
+        backbone = Backbone(network, self.name, preprocessing)
+        model = assemble(backbone, "own").eval().requires_grad_(False)
+        image = torch.zeros(1, 3, *visual.image_size, device=self.clip.logit_scale.device)
+
+        def vectors(output: Tensor) -> Tensor:
+            return self.embed_output(project(output))
+
+        if not torch.allclose(vectors(model(image)), self.embed_images(image), atol=1e-3):
+            raise ValueError(
+                f"the image encoder of '{self.name}' differs from timm's, in which maps of a text"
+                " are computed: use another CLIP"
+            )
+        return model, vectors
+
+    @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         device = self.clip.logit_scale.device
         return encode_texts(
@@ -102,6 +142,36 @@ class OpenClip(nn.Module):
     def embed_with_word(self, template: str, word: Tensor) -> Tensor:
         assert self._words is not None, "not Invertible"
         return encode_with_word(self.clip.encode_text, self.tokenizer, self._words, template, word)
+
+
+def _as_timm(visual: Any) -> nn.Module | None:
+    """Return a copy of an image encoder of open_clip as a timm model, None if it is another kind."""
+    if hasattr(visual, "trunk"):
+        trunk: nn.Module = copy.deepcopy(visual.trunk)
+        return trunk
+    if getattr(visual, "pool_type", None) != "tok" or visual.attn_pool is not None:
+        return None
+    block = visual.transformer.resblocks[0]
+    if not isinstance(block.attn, nn.MultiheadAttention) or hasattr(block.ls_1, "gamma"):
+        return None
+    from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
+
+    network = VisionTransformer(
+        img_size=visual.image_size,
+        patch_size=visual.patch_size,
+        num_classes=visual.output_dim,
+        embed_dim=visual.transformer.width,
+        depth=visual.transformer.layers,
+        num_heads=block.attn.num_heads,
+        mlp_ratio=block.mlp.c_fc.out_features / visual.transformer.width,
+        pre_norm=not isinstance(visual.ln_pre, nn.Identity),
+        norm_layer=type(visual.ln_post),
+        act_layer=type(block.mlp.gelu),
+        dynamic_img_size=True,
+    )
+    state = {f"visual.{name}": value for name, value in visual.state_dict().items()}
+    network.load_state_dict(checkpoint_filter_fn(state, network))
+    return network.to(visual.proj.device)
 
 
 def _input_embedding(model: Any) -> nn.Embedding | None:

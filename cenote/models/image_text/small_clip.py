@@ -8,7 +8,7 @@ the digests of both files of weights. Nothing is pickled.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,9 @@ class SmallClip(nn.Module):
 
     def visible_box(self, width: int, height: int) -> Box:
         return self.image.backbone.preprocessing.visible_box(width, height)
+
+    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+        return self.image, unit
 
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:

@@ -10,7 +10,8 @@ dolphin. benchmarks/text_space.py measures the choices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,11 +21,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ...backbones import create_backbone
+from ...backbones import Backbone, create_backbone
 from ...backbones.preprocessing import Transform
 from ...extras import MissingExtra
 from ...options import check_choice
 from ...unit import unit
+from ..pooled import PooledModel, assemble
 from .interface import Box, encode_texts, identity_of
 from .synsets import POWER, imagenet_synsets
 
@@ -218,6 +220,19 @@ class TextSpace(nn.Module):
 
     def visible_box(self, width: int, height: int) -> Box:
         return self.preprocessing.visible_box(width, height)
+
+    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+        name = self.name.removeprefix("text-space/")
+        backbone = Backbone(copy.deepcopy(self.classifier), name, self.preprocessing)
+        return assemble(backbone, "own").eval(), self.embed_position
+
+    def embed_position(self, logits: Tensor) -> Tensor:
+        """(B, 1000) -> (B, dim): as of an image, times how far the best logit is above the mean.
+
+        All positions have some likeliest class, also those that show nothing.
+        """
+        strength = logits.amax(1, keepdim=True) - logits.mean(1, keepdim=True)
+        return strength * self.embed_output(logits)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         vectors: Tensor = self.text_encoder(texts)
