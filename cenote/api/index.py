@@ -68,8 +68,9 @@ class Index:
 
     `address` is a folder, or Milvus as for `cenote index`; it is created when images are added.
     `model` is an image-text model: text-space (the default, no download), open_clip/MODEL/WEIGHTS,
-    or a folder of `cenote clip`. `local` is the number of local vectors of each image of a new
-    index, such as 16, for `search(..., rerank="maxsim")`.
+    or a folder of `cenote clip`; or, for search by image alone, as for `cenote index`. `local` is
+    the number of local vectors of each image of a new index, such as 16, for
+    `search(..., rerank="maxsim")`.
     """
 
     def __init__(

@@ -51,7 +51,9 @@ def run(
     Args:
         data: files, folders (searched recursively), globs, or one data set as for cenote fit.
         out: a folder, or Milvus: http://HOST:19530/NAME, or a file that ends in .db.
-        model: text-space (no download), open_clip/MODEL/WEIGHTS, or a folder of cenote clip.
+        model: text-space (no download), open_clip/MODEL/WEIGHTS, or a folder of cenote clip. For
+            search by image alone: a saved model, such as a run of cenote fit, or timm/BACKBONE or
+            timm/BACKBONE/FILE, a backbone with its own pooling, its weights in FILE.
         words: FreeDom's word list, one word a line or a CSV; a small CLIP has its classes; none:
             no words are stored.
         precision: of the vectors of a new index in a folder.

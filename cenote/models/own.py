@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from ..backbones import Backbone, Features
 from ..pooling.own import Layout, OwnPool, take_head
 from .surgery import on_vectors, take_norm_behind
 
+log = logging.getLogger(__name__)
 Own = OwnPool | str  # "cls" or "gap"
 OWN_OPTIONS = ("frozen",)
 
@@ -37,6 +39,19 @@ def create_own_pool(backbone: Backbone, frozen: bool = False) -> Own:
     if isinstance(pool, OwnPool) and frozen:
         pool.freeze()
     return pool
+
+
+def default_pool(backbone: Backbone) -> Own:
+    """Return the pool of a backbone that comes without one, for maps, vectors and search.
+
+    It is the encoder's own pooling or, where that reads more than the last feature map, the CLS
+    token, else average pooling.
+    """
+    try:
+        return create_own_pool(backbone)
+    except NoOwnPool as error:
+        log.info("note: %s, as is done here.", error)
+        return "cls" if backbone.has_cls else "gap"
 
 
 def copy_own_pool(pool: Own, frozen: bool = False) -> Own:

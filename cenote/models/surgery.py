@@ -89,8 +89,10 @@ def without_last_stride(backbone: Backbone) -> Backbone:
         return backbone
     model: Any = finer.model
     classifier = str(model.pretrained_cfg["classifier"]).partition(".")[0]  # head of head.fc
-    missing, unexpected = finer.load_state_dict(backbone.state_dict(), strict=False)
-    if unexpected or not all(key.startswith(f"model.{classifier}.") for key in missing):
+    head = f"model.{classifier}."  # not of the map; an attention pool has as many positions
+    state = {name: x for name, x in backbone.state_dict().items() if not name.startswith(head)}
+    missing, unexpected = finer.load_state_dict(state, strict=False)
+    if unexpected or not all(key.startswith(head) for key in missing):
         return backbone  # its layers were changed after it was created
     finer.preprocessing = backbone.preprocessing
     return finer.to(next(backbone.parameters()).device)

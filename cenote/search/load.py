@@ -186,7 +186,13 @@ class IndexSetup:
     def load(self) -> tuple[ImageText, WordMemory | None]:
         """Return the model and the word list, if the index stores words."""
         if self.loaded is None:
+            from ..models.image_text.image_only import ImageOnly
+
             model, memory = self._load_model(), None
+            if isinstance(model, ImageOnly):
+                if self.word_list:
+                    raise ValueError(f"--words: '{model.name}' has no texts, leave it out")
+                self.word_list = None
             if self.word_list is not None:
                 if self.store is None:
                     words = load_words(self.word_list or None, model)

@@ -368,7 +368,7 @@ def split_model_name(name: str) -> tuple[str, str]:
     kind, _, remainder = name.partition("/")
     if kind == "text-space" or remainder.startswith("hf-hub:"):
         return name, ""
-    if kind != "open_clip":
+    if kind not in ("open_clip", "timm"):
         return "", name
     mark = ":" if remainder.startswith("local-dir:") else "/"
     model, mark, weights = remainder.partition(mark)
