@@ -20,7 +20,9 @@ from ..backbones.create import WITHOUT_WEIGHTS
 from ..losses.mixing import Mixable
 from ..models import load
 from ..models.image_text.text_encoder import Words
-from ..models.own import OWN_OPTIONS
+from ..models.layers import Layers
+from ..models.own import OF_LAST_LAYER, OWN_OPTIONS
+from ..models.pooled import Assembly
 from ..models.surgery import Pyramid, create_finer_backbone
 from ..options import check_names, suggest
 from ..pooling import list_pools, registry
@@ -401,7 +403,12 @@ def try_out(config: RunConfig) -> None:
         if path is not None and not path.exists():
             raise FileNotFoundError(2, "no such weights file", str(path))
     with torch.random.fork_rng(devices=()):
-        if model.stride != 1 or model.fpn is not None:
+        Assembly(
+            tokens=model.tokens, feature_layers=model.feature_layers, norm=model.norm, fpn=model.fpn
+        )
+        if model.feature_layers and model.pool == "own":
+            raise ValueError(OF_LAST_LAYER)
+        if model.stride != 1 or model.fpn is not None or model.feature_layers:
             backbone = create_finer_backbone(
                 model.backbone,
                 model.stride,
@@ -411,6 +418,10 @@ def try_out(config: RunConfig) -> None:
             )
             if model.fpn is not None:
                 Pyramid(backbone, model.fpn, dim=1)
+            if model.feature_layers:
+                if model.depth:
+                    backbone.set_depth(model.depth)
+                Layers(backbone, model.feature_layers, model.tokens == "summary")
         if isinstance(options, MetricConfig):
             try_loss(options)
         if isinstance(options, ClipConfig):
