@@ -142,7 +142,10 @@ def test_summary_tokens_have_no_map_and_a_sentence_says_so() -> None:
 @pytest.mark.parametrize("tokens", ["patches", "summary"])
 def test_exported_and_compiled(tokens: str, tmp_path: Path) -> None:
     model = vit("simpool", (2, 5), tokens)
-    program = torch.export.load(export_model(model, tmp_path / "m.pt2", "torch").path).module()
+    exported = export_model(model, tmp_path / "m.pt2", "torch")
+    grid = {"patches": ("rows", "columns"), "summary": ("2", "2")}[tokens]
+    assert exported.outputs["map"] == ("batch", "1", *grid)
+    program = torch.export.load(exported.path).module()
     torch._dynamo.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     for size in (64, 96):
