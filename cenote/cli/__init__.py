@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from .. import __version__
 from ..allocator import keep_memory
 from ..extras import MissingExtra
 from ..options import suggest
+from ..version import __version__
 from ._messages import ARGUMENTS, show_messages
 
 # Each command is the function `run` of the module of its name in this package, parsed by tyro, or

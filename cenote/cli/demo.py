@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import tyro
 
-from .. import __version__
+from ..version import __version__
 from ._messages import (
     check_output_folder,
     command_line,

@@ -56,9 +56,11 @@ def run(
     domains: every image asks for its class in each other domain (domain conversion, trapezoidal
     average precision). attributes: every image asks for its class with another value of an
     attribute (PatternCom, standard average precision). triplets: queries that came with the data,
-    an image and a sentence (FashionIQ, CIRR, CIRCO). The query stays in the database and is never
-    relevant, except CIRR's, which is not ranked; a query without relevant images counts 0. CIRR
-    also has recall_subset@1, 2 and 3, where only the five others of the query's group are ranked.
+    an image and a sentence (FashionIQ, CIRR, CIRCO, i-CIR). The query stays in the database and is
+    never relevant, except CIRR's, which is not ranked; a query without relevant images counts 0.
+    CIRR also has recall_subset@1, 2 and 3, where only the five others of the query's group are
+    ranked. i-CIR, with trapezoidal average precision, also has mmAP and minmAP: the averages over
+    objects of the mean and of the lowest average precision of their queries.
 
     Args:
         data: a folder, list, NAME:FOLDER (minidomainnet-conversion:FOLDER, patterncom:FOLDER, ...),
@@ -200,7 +202,7 @@ def _evaluate(
         "questions": len(queries),
         "nothing_to_find": sum(not len(query.relevant) for query in queries),
         "database": sum(len(task.database) for task in tasks),
-        "columns": [column for task in tasks for column in task.columns],
+        "columns": list(dict.fromkeys(column for task in tasks for column in task.columns)),
         "at": list(at),
         "methods": methods,
     }

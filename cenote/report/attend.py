@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
 from ..data import find_images, write_atomically
 from ..data.files import write_text
 from ..data.images import stretch
@@ -20,6 +19,7 @@ from ..data.write_boxes import CSV_HEADER, relative_path
 from ..predict.object_map import THRESHOLD
 from ..predict.photos import FailedPhoto, PhotoPrediction, PhotoPredictor, combine_maps
 from ..progress import progress_bar
+from ..version import __version__
 from .maps import draw_box, highlight, overlay
 from .sheet import SheetEntry, SheetWriter, save_picture, thumbnail
 

@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from .. import __version__
 from ..data.images import full_size
+from ..version import __version__
 from .sheet import fit
 from .table import CellValue
 

@@ -53,11 +53,11 @@ def summary(report: Mapping[str, Any]) -> str:
 
 
 def _tables(report: Mapping[str, Any]) -> list[list[list[str]]]:
-    """Return rows of cells for average precision, then for recall@K, map@K and recall_subset@K."""
+    """Return rows of cells for average precision, then for the other metrics."""
     methods, columns = report["methods"], report["columns"]
     tables = [_rows("method", columns, methods)]
-    for metric in next(iter(methods.values())):
-        if "@" in metric:
+    for metric, values in next(iter(methods.values())).items():
+        if isinstance(values, Mapping) and "columns" in values:
             scores = {name: method[metric] for name, method in methods.items()}
             tables.append(_rows(f"method, {metric.replace('map', 'mAP')}", columns, scores))
     return tables

@@ -1,20 +1,24 @@
 """BASIC (Psomas et al., Instance-level composed image retrieval, 2025).
 
-Vectors are centred, projected, expanded and fused. The means are those of the database and of
-the subjects, and the minima those of a sample of the database: the authors take them from
-external images. Their code divides both similarities by the image minimum; here each is divided
-by its own.
+Vectors are centred, projected, expanded and fused, as in the authors' program
+(github.com/billpsomas/icir). It takes the mean of the images and the minima of similarities from
+files of external images, which are options here; without them both come from the database.
 """
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.checks import check, errors_in
+from ..data.safe_pickle import read_pickle
 from ..unit import unit
 from .composition import (
     ComposedQuery,
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from ..models.image_text import ImageText
 
 CONTRAST = 0.2  # of styles against subjects: C = (1 - a) S_subjects - a S_styles
+OFFSET = 1e-5  # added to every element of C: it favours the direction (1, ..., 1)
 COMPONENTS = 250  # eigenvectors, at most those of positive eigenvalue
 EXPANSION = 25  # images that the query is averaged with; 0 for none
 SHARPNESS = 0.1  # of their weights exp(0.1 s); the query's own s is 1
@@ -38,6 +43,7 @@ CONTEXT = 100  # subjects put before and after the text; 0 for none
 HARRIS = 0.1  # s_t s_i - 0.1 (s_t + s_i)^2
 SAMPLE_IMAGES, SAMPLE_TEXTS = 1000, 100  # images for the minima, found by this number of texts
 TANGENT_AT = 3.0  # deviations above the mean at which the fusion is linearized
+BLOCK = 1024  # rows of similarities at a time
 MAX_MINIMUM = -1e-6  # a minimum that is not negative would invert the scale
 
 # How and where things are shown, as opposed to what they are: the projection removes it.
@@ -64,6 +70,13 @@ _STYLES = """
 STYLES = [" ".join(name.split()) for name in _STYLES.split(",")]
 
 
+class Sample(NamedTuple):
+    """Vectors of unit length whose smallest similarities are the zero of the scores."""
+
+    images: Tensor  # (N, D)
+    texts: Tensor  # (M, D)
+
+
 class BasicSpace(NamedTuple):
     """What depends on the database and the word lists, not on the query."""
 
@@ -76,21 +89,31 @@ class BasicSpace(NamedTuple):
 def basic(
     queries: Sequence[ComposedQuery],
     context: CompositionContext,
-    subjects: Sequence[str] | None = None,
-    styles: Sequence[str] | None = None,
+    mean: str = "",
+    subjects: Sequence[str] = "",
+    styles: Sequence[str] = "",
+    scale: str = "",
     contrast: float = CONTRAST,
     components: int = COMPONENTS,
     expansion: int = EXPANSION,
     contextual: int = CONTEXT,
     harris: float = HARRIS,
 ) -> list[Scorer]:
-    """Fuse the similarities of the contextualized text and of the projected, expanded image."""
+    """Fuse the similarities of the contextualized text and of the projected, expanded image.
+
+    `mean` and `scale` are files of the authors' (`read_mean`, `read_sample`), by default both are
+    computed from the database. `subjects` and `styles` are words, or a file (`read_corpus`).
+    """
     model, database = context.model, context.database
-    if subjects is None:
+    if not subjects:
         subjects = unique_words(name for names in imagenet_names() for name in names)
-    positive = remember_words(model, subjects)
-    negative = remember_words(model, STYLES if styles is None else styles)
-    space = basic_space(database, positive, negative, contrast, components)
+    positive, negative = (
+        remember_words(model, read_corpus(Path(words)) if isinstance(words, str) else words)
+        for words in (subjects, styles or STYLES)
+    )
+    image_mean = read_mean(Path(mean), model.dim) if mean else None
+    sample = read_sample(Path(scale), model.dim) if scale else None
+    space = basic_space(database, positive, negative, contrast, components, image_mean, sample)
     t = contextualize(model, queries, positive.words[:contextual]) - space.text_mean  # (Q, D)
     centred = image_vectors(queries) - space.image_mean
     y = expand(centred, space, database, expansion) @ space.projection  # (Q, D)
@@ -106,15 +129,52 @@ def basic(
     ]
 
 
-def fuse(minima: Tensor, harris: float, similarities: Tensor) -> Tensor:
-    """Return scores (N,) of similarities (2, N).
+def read_corpus(path: Path) -> list[str]:
+    """Read the first column of a CSV, as the authors do: a header is a word, and none is removed."""
+    with errors_in(path), open(path, encoding="utf-8-sig", newline="") as file:
+        words = [row[0] for row in csv.reader(file) if row]
+    check(len(words) > 1, f"{path} has {len(words)} words: BASIC needs at least 2")
+    return words
 
-    Each becomes (s - min) / |min|, at least 0; then Harris' corner measure.
-    """
-    low = minima.to(similarities)[:, None]
-    s_t, s_i = ((similarities - low) / low.abs()).clamp(min=0)
+
+def read_mean(path: Path, dim: int) -> Tensor:
+    """Read the mean (D,) of image vectors: {"laion_1m_mean": tensor} in a pickle, or np.save's array."""
+    contents = read_pickle(path)
+    with errors_in(path):
+        if isinstance(contents, dict):
+            contents = contents["laion_1m_mean"]
+        (mean,) = _float_vectors(contents, dim)
+        return mean
+
+
+def read_sample(path: Path, dim: int) -> Sample:
+    """Read np.save's dictionary of image_features (N, D) and text_features (M, D)."""
+    contents = read_pickle(path)
+    with errors_in(path):
+        images, texts = (contents[f"{kind}_features"] for kind in ("image", "text"))
+        return Sample(unit(_float_vectors(images, dim)), unit(_float_vectors(texts, dim)))
+
+
+def _float_vectors(values: Any, dim: int) -> Tensor:
+    vectors = torch.from_numpy(np.atleast_2d(np.asarray(values, np.float32)))
+    expected = f"the model has {dim} dimensions, the file has an array {tuple(vectors.shape)}"
+    check(vectors.ndim == 2 and vectors.shape[1] == dim, expected)
+    return vectors
+
+
+def fuse(minima: Tensor, harris: float, similarities: Tensor) -> Tensor:
+    """Return scores (N,) of similarities (2, N), of texts and of images: Harris' corner measure."""
+    s_t, s_i = _scaled(similarities, minima.to(similarities)[:, None])
     score: Tensor = s_t * s_i - harris * (s_t + s_i) ** 2
     return score
+
+
+def _scaled(similarities: Tensor, minima: Tensor) -> Tensor:
+    """Return (s - min) / |min of images|, at least 0; text and image are the first dimension.
+
+    The authors' program divides the similarities of texts by the minimum of images, too.
+    """
+    return ((similarities - minima) / minima[1].abs()).clamp(min=0)
 
 
 def basic_space(
@@ -123,18 +183,28 @@ def basic_space(
     negative: WordMemory,
     contrast: float = CONTRAST,
     components: int = COMPONENTS,
+    image_mean: Tensor | None = None,
+    sample: Sample | None = None,
 ) -> BasicSpace:
     """Compute means, the contrastive projection and the minima."""
-    image_mean = database.moments().mean.float()
+    if image_mean is None:
+        image_mean = database.moments().mean.float()
     text_mean = positive.vectors.mean(0)
     a, b = positive.vectors - text_mean, negative.vectors - text_mean
-    values, vectors = torch.linalg.eigh((1 - contrast) * _scatter(a) - contrast * _scatter(b))
+    contrasted = (1 - contrast) * _scatter(a) - contrast * _scatter(b) + OFFSET
+    values, vectors = torch.linalg.eigh(contrasted)
     count = min(components, int((values > 0).sum()))
     top = vectors[:, len(values) - count :].float()  # eigenvalues ascend
-    sample = _sample(database, positive.vectors) - image_mean
-    minimum_t = min(float((a @ sample.T).min()), MAX_MINIMUM)
-    minimum_i = min(float((sample @ sample.T).min()), MAX_MINIMUM)
-    return BasicSpace(image_mean, text_mean, top @ top.T, (minimum_t, minimum_i))
+    if sample is None:
+        sample = Sample(_sample(database, positive.vectors), positive.vectors)
+    images, texts = sample.images - image_mean, sample.texts - text_mean
+    minima = _lowest(texts, images), _lowest(images, images)
+    return BasicSpace(image_mean, text_mean, top @ top.T, minima)
+
+
+def _lowest(rows: Tensor, images: Tensor) -> float:
+    lowest = min(float((block @ images.T).min()) for block in rows.split(BLOCK))
+    return min(lowest, MAX_MINIMUM)
 
 
 def _sample(database: Database, texts: Tensor) -> Tensor:
@@ -189,7 +259,7 @@ def _directions(
     """Return the gradient (Q, D) of the fusion where good images are."""
     mu, sigma = database.moments().statistics(vectors.flatten(0, 1))
     s = (mu + TANGENT_AT * sigma).view(-1, 2) + offsets
-    s_t, s_i = ((s - minima) / minima.abs()).clamp(min=0).unbind(1)
+    s_t, s_i = _scaled(s.T, minima[:, None])
     common = 2 * harris * (s_t + s_i)
-    slopes = torch.stack([s_i - common, s_t - common], 1) / minima.abs()  # (Q, 2)
+    slopes = torch.stack([s_i - common, s_t - common], 1) / minima[1].abs()  # (Q, 2)
     return (slopes[:, :, None] * vectors).sum(1).float()

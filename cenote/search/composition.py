@@ -105,7 +105,7 @@ def _cancelled(query: ComposedQuery) -> ValueError:
 
 
 def text_vectors(model: ImageText, queries: Sequence[ComposedQuery]) -> Tensor:
-    """Return (Q, D): a query's text vector, or the weighted sum of its texts at unit length."""
+    """Return (Q, D): a query's text vector, or its wanted less its unwanted texts at unit length."""
     pairs = [[] if query.text is not None else weighted_texts(query) for query in queries]
     encoded = encode_texts(model, [text for terms in pairs for text, _ in terms])
     blocks = encoded.split([len(terms) for terms in pairs])
@@ -120,8 +120,19 @@ def text_vectors(model: ImageText, queries: Sequence[ComposedQuery]) -> Tensor:
             total = weights @ vectors
             if total.norm() <= 1e-5 * weights.abs().sum():  # "Dog" less "dog": only rounding
                 raise _cancelled(query)
-            rows.append(unit(total))
+            rows.append(
+                unit(_without(weights.clamp(min=0) @ vectors, -weights.clamp(max=0) @ vectors))
+            )
     return torch.stack(rows) if rows else torch.empty(0, model.dim)
+
+
+def _without(wanted: Tensor, unwanted: Tensor) -> Tensor:
+    """Subtract from the wanted vector (D,) what the unwanted one has beside it.
+
+    "Puppy" is mostly "dog": subtracting all of it from "dog" would leave little of the dog.
+    """
+    direction = unit(wanted)
+    return wanted - (unwanted - (unwanted @ direction).clamp(min=0) * direction)
 
 
 def image_vectors(queries: Sequence[ComposedQuery]) -> Tensor:

@@ -222,7 +222,8 @@ def evaluate_method(
 ) -> dict[str, Any]:
     """Return mAP in percent: average, columns and cells; the same of recall@K and map@K.
 
-    Queries with a group also have recall_subset@1, 2 and 3: only its members are ranked.
+    Queries with a group also have recall_subset@1, 2 and 3: only its members are ranked. i-CIR also
+    has mmap and minmap, the averages over objects of the mean and of the lowest precision.
     """
     start = time.perf_counter()
     tasks = [evaluator.task for evaluator in evaluators]
@@ -237,6 +238,9 @@ def evaluate_method(
             of_places(ranks[ranks < k], min(len(ranks), k), kind) for ranks in places
         ]
     tables = {name: average_by_cell(queries, columns, v) for name, v in values.items()}
+    if tasks[0].instances:
+        tables["mmap"] = _average_instances(queries, values[""], np.mean)
+        tables["minmap"] = _average_instances(queries, values[""], np.min)
     grouped = {i: in_group for i, (_, in_group) in enumerate(ranked) if in_group is not None}
     if grouped:
         for k in SUBSET_SIZES:
@@ -249,6 +253,18 @@ def evaluate_method(
             options[key] = type(value).__name__  # for JSON
     description = {"method": spec.method, "options": options, **tables.pop("")}
     return {**description, **tables, "seconds": time.perf_counter() - start}
+
+
+def _average_instances(
+    queries: Sequence[EvaluationQuery],
+    values: Sequence[float],
+    reduce: Callable[[npt.NDArray[Any]], Any],
+) -> CellAverages:
+    """Reduce the values of each object's queries to one, and average these in percent."""
+    labels, precisions = np.array([query.label for query in queries]), np.array(values)
+    numbers = [reduce(precisions[labels == label]) for label in np.unique(labels)]
+    average, column = 100 * float(np.mean(numbers)), queries[0].column
+    return {"average": average, "columns": {column: average}, "cells": {}}
 
 
 def average_by_cell(

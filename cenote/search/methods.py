@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..options import check_known, check_names, check_number
@@ -33,6 +34,7 @@ CHOICES = {
     "memory": ("database", "none", "other", "both"),
     "injected": ("class", "domain"),
 }
+FILES = ("mean", "subjects", "styles", "scale")  # options that name a file
 
 
 class CompositionMethod(NamedTuple):
@@ -62,6 +64,8 @@ class CompositionMethod(NamedTuple):
             what, default = f"{name}'s {key}", defaults[key]
             if key in CHOICES and isinstance(value, str) and value not in CHOICES[key]:
                 raise ValueError(f"{what} is one of {', '.join(CHOICES[key])}, got '{value}'")
+            if key in FILES and isinstance(value, str) and value and not Path(value).is_file():
+                raise ValueError(f"{what} is a file, '{value}' does not exist")
             if key == "template":
                 parts = [part for part in ("{word}", "{text}", "$") if part in default]
                 if not all(part in value for part in parts) or value.count("$") > 1:
@@ -155,8 +159,6 @@ def parse_method(text: str) -> MethodSpec:
         options[key] = value
         if isinstance(defaults.get(key), int | float):
             options[key] = _parse_number(value)
-        elif key in defaults and key not in CHOICES and not isinstance(defaults[key], str):
-            raise ValueError(f"{name}'s {key} can be set in Python only")
     method.check(name, options)
     return MethodSpec(name, options)
 

@@ -2,7 +2,7 @@
 
 Domain conversion [Dissertation Ch. 4]: the same class in another domain. Attribute modification
 [Dissertation Ch. 5]: the same class with another attribute value. Triplets [Dissertation
-Sec. 4.4.8]: an image and a sentence that describe another image (FashionIQ, CIRR, CIRCO).
+Sec. 4.4.8]: an image and a sentence that describe another image (FashionIQ, CIRR, CIRCO, i-CIR).
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class RetrievalTask(NamedTuple):
     labels: Codes  # (N,) classes of the database
     values: Mapping[str, Codes]  # (N,) domains or attribute values, by column
     ranks_query: bool = True  # a query that is in the database is ranked, as a distractor
+    instances: bool = False  # the data set has a database for each object, as i-CIR
 
     @property
     def rows(self) -> dict[int, int]:
@@ -252,7 +253,7 @@ def triplet_queries(dataset: Dataset) -> list[RetrievalQuery]:
 
 
 def triplets(dataset: Dataset) -> list[RetrievalTask]:
-    """Make a task for each group of queries: each kind of garment is its own database."""
+    """Make a task for each group of queries: each garment, each object has its own database."""
     groups: dict[str | None, list[RetrievalQuery]] = {}
     for query in triplet_queries(dataset):
         groups.setdefault(query.group, []).append(query)
@@ -264,9 +265,14 @@ def triplets(dataset: Dataset) -> list[RetrievalTask]:
 def _triplet_task(
     dataset: Dataset, group: str | None, queries: Sequence[RetrievalQuery]
 ) -> RetrievalTask:
-    column, database = group or dataset.name, np.arange(len(dataset))
+    instances = dataset.name == "icir"
+    column, label = group or dataset.name, -1
+    database = _query_and_database(dataset)[1]
     if group in dataset.classes:
-        database = database[dataset.labels == dataset.classes.index(str(group))]
+        label = dataset.classes.index(str(group))
+        database = database[dataset.labels[database] == label]
+    if instances:
+        column = dataset.name  # 202 objects would be too many columns
     rows = _rows_of(database)
     evaluation_queries = list[EvaluationQuery]()
     for query in queries:
@@ -274,14 +280,17 @@ def _triplet_task(
         relevant = np.array(sorted(rows[t] for t in targets if t in rows), np.int64)
         similar = _similar_images(dataset, query, rows)
         evaluation_queries.append(
-            EvaluationQuery(query.image, str(query.text), relevant, column, column, group=similar)
+            EvaluationQuery(
+                query.image, str(query.text), relevant, column, column, label, group=similar
+            )
         )
     # CIRR, whose queries come with similar images, does not rank the query; other data sets do.
     ranks_query = not any("subset" in query.truth for query in queries)
-    labels, name = np.full(len(database), -1), "triplets"
-    return RetrievalTask(
-        name, "standard", dataset, database, evaluation_queries, [column], labels, {}, ranks_query
+    labels, kind = np.full(len(database), -1), "trapezoid" if instances else "standard"
+    task = RetrievalTask(
+        "triplets", kind, dataset, database, evaluation_queries, [column], labels, {}, ranks_query
     )
+    return task._replace(instances=instances)
 
 
 def _similar_images(

@@ -10,8 +10,8 @@ from fastapi import APIRouter
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from .. import __version__
 from ..train.tournament.progress import CandidateProgress, read_progress
+from ..version import __version__
 from .schemas import Contents, PhotoInfo, Schema, WorkerRequest, WorkerService
 from .sources import strip_directories
 from .state import Limits, ServerState, State

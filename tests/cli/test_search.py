@@ -371,7 +371,7 @@ def test_milvus_lite_by_its_address(
         ),
         (
             ["--image", "cat.jpg", "--text", "cat", "--method", "basic:subjects=x"],
-            "can be set in Python only",
+            "basic's subjects is a file, 'x' does not exist",
         ),
         (
             ["--image", "cat.jpg", "--text", "cat", "--method", "freedom:injected=word"],

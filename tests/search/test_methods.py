@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from cenote.search import METHODS, ComposedQuery, MatrixDatabase, compose, compose_all
+from cenote.search.composition import text_vectors
 from cenote.search.database import nearest_rows, top_k
 from tests.toy_models import WordSumModel, image_vectors
 
@@ -111,3 +112,24 @@ def test_every_method_is_named_and_its_options_are_known() -> None:
 def test_bad_questions(method: str, query: Any, rows: int, values: str) -> None:
     with pytest.raises(ValueError, match=values):
         compose(method, query, MatrixDatabase(image_vectors(3)[:rows]), WordSumModel())
+
+
+def test_an_unwanted_text_leaves_the_wanted_one() -> None:
+    """Only what "dog puppy" has beside "dog" is subtracted, by hand and by its properties."""
+    model = WordSumModel(64)
+    dog, puppy, grass = model.embed_texts(["dog", "dog puppy", "grass"])
+    near = float(dog @ puppy)
+    assert near > 0.5
+
+    def vector(*terms: tuple[str, float]) -> torch.Tensor:
+        texts, weights = zip(*terms, strict=True)
+        return text_vectors(model, [ComposedQuery(None, texts, weights)])[0]
+
+    found = vector(("dog", 1.0), ("dog puppy", -1.0))
+    expected = dog - (puppy - near * dog)
+    torch.testing.assert_close(found, expected / expected.norm())
+    difference = (dog - puppy) / (dog - puppy).norm()
+    assert found @ dog > 0.7 > difference @ dog  # the plain difference has lost the dog
+    assert found @ puppy < near - 0.3
+    only = vector(("grass", -1.0), ("dog", -2.0))
+    torch.testing.assert_close(only, -(grass + 2 * dog) / (grass + 2 * dog).norm())

@@ -72,6 +72,55 @@ def test_circo_has_several_right_images(tmp_path: Path) -> None:
     assert found["recall@2"]["average"] == 50 and found["map@2"]["average"] == pytest.approx(25)
 
 
+def icir_precision(order: list[int], right: set[int]) -> float:
+    """The trapezoids of the authors' program, summed one relevant image at a time."""
+    total, hits = 0.0, 0
+    for rank, row in enumerate(order):
+        if row in right:
+            before = 1.0 if rank == 0 else hits / rank
+            total += (before + (hits + 1) / (rank + 1)) / 2
+            hits += 1
+    return total / len(right)
+
+
+def test_objects_of_icir_have_databases_of_their_own(tmp_path: Path) -> None:
+    annotated_trees.icir(tmp_path)
+    data = evaluation_split(open_dataset(f"icir:{tmp_path}"))
+    assert find_protocol(data) == "triplets"
+    tasks = make_tasks(data)
+    assert [task.database.tolist() for task in tasks] == [[0, 1, 2, 3], [4, 5, 6]]
+    x, model = image_vectors(len(data)), WordSumModel()
+    found = evaluate_method(
+        [TaskEvaluator(task, x, model) for task in tasks], MethodSpec("sum"), at=[1]
+    )
+    # An image is right if its object and its text are the query's.
+    asked = [(7, "at sunset", {0, 1}), (7, "as a drawing", {2}), (8, "at sunset", {0, 1})]
+    rows: list[list[int]] = [[0, 1, 2, 3]] * 3 + [[4, 5, 6]]
+    precisions = []
+    for (image, text, right), own in zip([*asked, (9, "on a table", {5})], rows, strict=True):
+        query = x[image] + model.embed_texts([text])[0]
+        order = sorted(own, key=lambda i, q=query: -float(x[i] @ q))  # type: ignore[misc]
+        precisions.append(icir_precision(order, right))
+    temple, mug = precisions[:3], precisions[3:]
+    assert len({round(value, 6) for value in precisions}) > 2  # or the means would be the same
+    assert found["average"] == pytest.approx(100 * np.mean(precisions))
+    assert found["columns"] == {"icir": found["average"]}
+    assert found["mmap"]["average"] == pytest.approx(50 * (np.mean(temple) + np.mean(mug)))
+    assert found["minmap"]["average"] == pytest.approx(50 * (min(temple) + min(mug)))
+
+
+def test_the_command_on_icir(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    annotated_trees.icir(tmp_path / "icir")
+    out = tmp_path / "out"
+    command = ["evaluate-search", f"icir:{tmp_path / 'icir'}", "--methods", "image,basic"]
+    assert main([*command, "-o", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "method, mmAP" in text and "method, minmAP" in text and "trapezoid" in text
+    report = json.loads((out / "results.json").read_text())
+    assert report["columns"] == ["icir"] and report["questions"] == 4 and report["database"] == 7
+    assert "| method, minmAP | icir | average |" in (out / "table.md").read_text()
+
+
 def test_queries_without_public_answers_are_refused(tmp_path: Path) -> None:
     annotated_trees.circo(tmp_path)
     test = open_dataset(f"circo-test:{tmp_path}")

@@ -1,16 +1,18 @@
-"""Composed retrieval: an image and a sentence ask for another image. FashionIQ, CIRR and CIRCO."""
+"""Composed retrieval: an image and a text ask for another image. FashionIQ, CIRR, CIRCO, i-CIR."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from ..checks import LayoutError, check_entries, errors_in, read_json
+from ..checks import LayoutError, check, check_entries, errors_in, read_json
 from ..dataset import Dataset, pack
 from ..record import Record, RetrievalQuery
+from .parsing import parse_lines
 from .registry import benchmark
 
 Entry = Mapping[str, Any]
@@ -183,3 +185,44 @@ def read_circo(root: Path, file: str, truth: tuple[str, ...]) -> Dataset:
     keys = ("reference_img_id", "relative_caption", *truth)
     _add_queries(dataset, root / file, keys, query)
     return dataset
+
+
+@benchmark(
+    "icir",
+    "i-CIR: 202 objects, each with its own queries of an image and a text, and its own database",
+    "query_files.csv\ndatabase_files.csv\nquery/\ndatabase/",
+    "vrg.fel.cvut.cz/icir (icir_v1.0.0.tar.gz; the WebDataset shards of Hugging Face are not read)",
+    ("query_files.csv", "database_files.csv", "query/", "database/"),
+    inside=["icir"],
+)
+def read_icir(root: Path) -> Dataset:
+    """Read i-CIR; a query's targets have its object (the class) and its text.
+
+    Every line of the database is a record; a query image that is listed with several texts is one.
+    """
+    records: list[Record] = []
+    targets: defaultdict[tuple[str, str], list[int]] = defaultdict(list)  # by object and text
+    for image, text, instance in parse_lines(root / "database_files.csv", _icir_line, 3, ","):
+        targets[instance, text].append(len(records))
+        records.append(Record(image, instance, "gallery"))
+    positions: dict[tuple[str, str], int] = {}  # of query images
+    queries: list[RetrievalQuery] = []
+    for image, text, instance in parse_lines(root / "query_files.csv", _icir_line, 3, ","):
+        position = positions.setdefault((image, instance), len(records))
+        if position == len(records):
+            records.append(Record(image, instance, "query"))
+        truth = {"targets": tuple(targets[instance, text])}
+        queries.append(RetrievalQuery(position, truth, text, group=instance))
+    dataset = pack(records, root, "i-CIR")
+    dataset.queries = queries
+    return dataset
+
+
+def _icir_line(path: str, text: str, instance: str) -> tuple[str, str, str]:
+    """Return image, text and object; paths begin with the name of the set's folder."""
+    image = path if path.startswith(("query/", "database/")) else path.partition("/")[2]
+    check(
+        image.startswith(("query/", "database/")),
+        "expected icir/query/IMAGE or icir/database/IMAGE, a text and the name of an object",
+    )
+    return image, text, instance.partition(",")[0]  # further values are ignored, as by its authors

@@ -293,3 +293,29 @@ def circo(root: Path) -> None:
         [query | {"target_img_id": 535009, "gt_img_ids": [535009, 243611]}],
     )
     dump(root / "annotations/test.json", [query])
+
+
+def icir(root: Path) -> None:
+    """Two objects; a text of the database is that of a query, or of nothing that is asked for."""
+    database = {
+        "temple": {
+            "0.jpg": "at sunset",
+            "1.jpg": "at sunset",
+            "2.jpg": "as a drawing",
+            "hn/3.jpg": "",
+        },
+        "mug": {"0.jpg": "at sunset", "1.jpg": "on a table", "hn/2.jpg": "hard negative"},
+    }
+    queries = [("temple/a.jpg", "at sunset"), ("temple/a.jpg", "as a drawing")]
+    queries += [("temple/b.jpg", "at sunset"), ("mug/a.jpg", "on a table")]
+    lines: dict[str, list[str]] = {"query": [], "database": []}
+    for name, wish in queries:
+        image(root / "query" / name)
+        lines["query"].append(f"icir/query/{name},{wish},{name.partition('/')[0]}")
+    for instance, texts in database.items():
+        for name, words in texts.items():
+            image(root / "database" / instance / name)
+            lines["database"].append(f"icir/database/{instance}/{name},{words},{instance}")
+    for kind, rows in lines.items():
+        text(root / f"{kind}_files.csv", *rows)
+    text(root / "VERSION.txt", "v1.0.0")

@@ -258,6 +258,19 @@ CASES = {
         {"image": "COCO2017_unlabeled/unlabeled2017/000000243611.jpg"},
         queries=[RetrievalQuery(2, {}, "is in a garden", name="0")],
     ),
+    "icir": Case(
+        trees.icir,
+        {"gallery": 7, "query": 3},
+        ["mug", "temple"],
+        ["query_files.csv", "database_files.csv", "query", "database"],
+        {"image": "database/temple/0.jpg", "label": "temple", "split": "gallery"},
+        queries=[
+            RetrievalQuery(7, {"targets": (0, 1)}, "at sunset", group="temple"),
+            RetrievalQuery(7, {"targets": (2,)}, "as a drawing", group="temple"),
+            RetrievalQuery(8, {"targets": (0, 1)}, "at sunset", group="temple"),
+            RetrievalQuery(9, {"targets": (5,)}, "on a table", group="mug"),
+        ],
+    ),
 }
 
 
@@ -405,6 +418,8 @@ def test_a_wrong_ground_truth_is_named(change: Callable[[Any], Any], tmp_path: P
         ("wsol-cub", "metadata/CUB/val/image_ids.txt", "x.jpg", r"x\.jpg"),
         ("coco20k", "coco_20k_filenames.txt", "train2014/photo", "coco_20k_filenames.txt, line 3"),
         ("patterncom", "PatternCom/color.csv", "airplane001.jpg,white", "color.csv, line 3"),
+        ("icir", "query_files.csv", "icir/query/mug/b.jpg,at sunset", "query_files.csv, line 5"),
+        ("icir", "database_files.csv", "mug/9.jpg,at sunset,mug", "database_files.csv, line 8"),
         (
             "ade20k",
             "ADEChallengeData2016/objectInfo150.txt",
@@ -455,3 +470,21 @@ def test_cirr_beside_or_above_its_lists(tmp_path: Path) -> None:
         shutil.move(folder, tmp_path / folder.name)
     above = find_benchmark("cirr").read(tmp_path)
     assert [record.image for record in above] == expected and above.path(0).is_file()
+
+
+def test_icir_in_shards_is_refused(tmp_path: Path) -> None:
+    trees.text(tmp_path / "annotations" / "query_files.csv", "icir/query/a.jpg,old,mug")
+    (tmp_path / "webdataset" / "query").mkdir(parents=True)
+    assert "webdataset/" in refusal("icir", tmp_path)
+
+
+def test_icir_as_its_authors_split_lines(tmp_path: Path) -> None:
+    """Values after the third are ignored, and paths may begin in the folder."""
+    trees.icir(tmp_path / "icir")
+    expected = list(find_benchmark("icir").read(tmp_path))  # the folder above
+    for name in ("query_files.csv", "database_files.csv"):
+        path = tmp_path / "icir" / name
+        lines = path.read_text().splitlines()
+        path.write_text("".join(f"{line.removeprefix('icir/')},0.5\n" for line in lines))
+    again = find_benchmark("icir").read(tmp_path / "icir")
+    assert list(again) == expected and again.queries == CASES["icir"].queries
