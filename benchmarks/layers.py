@@ -33,10 +33,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "simpool": {"pool": "simpool"},
     "simpool, 4 layers, concatenated": {"pool": "simpool", "layers": FOUR},
 }
-ROWS["fusion by cae, 12 layers, --pool-lr-factor 1"] = {
-    **ROWS["fusion by cae, 12 layers"],
-    "pool_lr_factor": 1.0,
-}
+SLOW_POOL = {"pool_lr_factor": 0.03}  # the default with --freeze for all other tokens
+ROWS["fusion by cae, 4 layers, slow"] = {**ROWS["fusion by cae, 4 layers"], **SLOW_POOL}
+ROWS["fusion by cae, 12 layers, slow"] = {**ROWS["fusion by cae, 12 layers"], **SLOW_POOL}
 
 
 def main() -> None:

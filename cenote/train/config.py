@@ -150,7 +150,7 @@ class OptimizationConfig:
         1.0,
         "factor of the learning rate of the pool's matrices",
         "fit",
-        shown="1, with --freeze 0.03",
+        shown="1, with --freeze 0.03 unless --tokens summary",
     )
     optimizer: OptimizerName = "adamw"
     momentum: float = 0.9

@@ -226,6 +226,9 @@ def _complete(config: RunConfig, recipe: Recipe | None, changes: Sections) -> Ru
     model, train, options = config.model, config.train, config.options
     if "epochs" in changes["train"] and "warmup" not in changes["train"]:
         train = replace(train, warmup=min(train.warmup, train.epochs / 5))
+    if model.freeze and model.tokens == "summary" and "pool_lr_factor" not in changes["train"]:
+        # The small factor is for attention over positions; over layers it would stay uniform.
+        train = replace(train, pool_lr_factor=1.0)
     if recipe is None and config.command in ("dino", "moco", "clip"):
         adapted: Options = {"warmup": min(train.warmup, train.epochs / 10)}
         if config.command != "clip":  # the papers' learning rates are for 256 images

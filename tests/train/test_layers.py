@@ -21,12 +21,12 @@ from .running import stopped_after
 
 @pytest.fixture
 def options(tmp_path: Path) -> dict[str, Any]:
-    """A frozen ViT of known random weights, whose attention learns as fast as the head."""
+    """A frozen ViT of known random weights."""
     torch.manual_seed(0)
     path = tmp_path / "vit.safetensors"
     save_file(create_backbone("vit_micro").model.state_dict(), path)
     names = {"backbone": "vit_micro", "weights": path, "pool": "cae", "tokens": "summary"}
-    return {**names, "freeze": True, "epochs": 3, "batch": 6, "pool_lr_factor": 1.0}
+    return {**names, "freeze": True, "epochs": 3, "batch": 6}
 
 
 def test_the_report_has_the_attention_to_each_layer(
@@ -49,6 +49,13 @@ def test_the_report_has_the_attention_to_each_layer(
     assert store["layout"]["grid"] == [2, 2] and store["made_by"]["layers"] == [2, 4]
     plain = configure("fit", **{**options, "pool": "gap", "tokens": "patches"})
     assert fit(data, tmp_path / "plain", plain, object_map=False).layers is None
+
+
+def test_attention_over_layers_learns_as_fast_as_the_head(options: dict[str, Any]) -> None:
+    summary = {**options, "layers": (2, 4)}
+    assert configure("fit", **summary).train.pool_lr_factor == 1
+    assert configure("fit", pool_lr_factor=0.5, **summary).train.pool_lr_factor == 0.5
+    assert configure("fit", **{**summary, "tokens": "patches"}).train.pool_lr_factor == 0.03
 
 
 @pytest.mark.parametrize("tokens", ["patches", "summary"])
