@@ -26,12 +26,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "cls": {"pool": "cls"},
     "fusion by cae, 4 layers": {"pool": "cae", "layers": FOUR, "tokens": "summary"},
     "fusion by cae, 12 layers": {"pool": "cae", "layers": ALL, "tokens": "summary"},
-    "fusion by cae, last layer": {"pool": "cae", "layers": (12,), "tokens": "summary"},
     "fusion by ep, 12 layers": {"pool": "ep", "layers": ALL, "tokens": "summary"},
-    "fusion by simpool, 12 layers": {"pool": "simpool", "layers": ALL, "tokens": "summary"},
-    "cls of 4 layers, concatenated": {"pool": "cls", "layers": FOUR},
-    "simpool": {"pool": "simpool"},
-    "simpool, 4 layers, concatenated": {"pool": "simpool", "layers": FOUR},
 }
 SLOW_POOL = {"pool_lr_factor": 0.03}  # the default with --freeze for all other tokens
 ROWS["fusion by cae, 4 layers, slow"] = {**ROWS["fusion by cae, 4 layers"], **SLOW_POOL}

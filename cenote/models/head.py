@@ -19,6 +19,8 @@ from ..pooling import Pool, create_pool
 from ..pooling.batchnorm import BatchNorm
 from ..pooling.own import OwnPool
 
+HEADS = ("num_heads", "heads", "num_attention_heads")  # what layers call their number
+
 
 def create_pool_for(
     backbone: Backbone, pool: str, options: Mapping[str, Any] | None = None
@@ -38,7 +40,7 @@ def simpool_gamma(backbone: Backbone) -> float:
 def is_transformer(backbone: Backbone) -> bool:
     """Return whether a layer has attention heads."""
     return any(
-        "pool" not in name and (hasattr(part, "num_heads") or hasattr(part, "heads"))
+        "pool" not in name and any(hasattr(part, attribute) for attribute in HEADS)
         for name, part in backbone.named_modules()
     )
 

@@ -61,8 +61,8 @@ class ModelConfig:
 
     backbone: str = flag(
         "lite0",
-        "timm model, or lite0 (its weights come with Cenote); vit_micro and resnet_micro are small "
-        "enough to train from scratch on two cores",
+        "timm model, hf-hub:OWNER/NAME, hf:OWNER/NAME (transformers), or lite0 (its weights come with "
+        "Cenote); vit_micro and resnet_micro are small enough to train from scratch on two cores",
     )
     pool: str = flag("gap", "pool (cenote pools lists them), cls, or own, the encoder's")
     pool_options: Options = flag({}, "options of the pool, such as gamma=2")

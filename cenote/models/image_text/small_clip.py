@@ -8,7 +8,7 @@ the digests of both files of weights. Nothing is pickled.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from ...data.files import write_atomically
 from ...unit import unit
 from ..pooled import PooledModel, load
 from ..saving import WEIGHTS, read_checked, save_model
-from .interface import encode_texts, encode_with_word, identity_of
+from .interface import Box, encode_texts, encode_with_word, identity_of
 from .synsets import content_words
 from .text_encoder import TextTower, Words
 
@@ -79,6 +79,20 @@ class SmallClip(nn.Module):
     def embed_output(self, output: Features) -> Tensor:
         return unit(self.image.embed_features(output))
 
+    @property
+    def local_network(self) -> nn.Module:
+        return self.image_network
+
+    def embed_local_output(self, output: Features) -> tuple[Tensor, Tensor]:
+        features = output.tokens.transpose(1, 2).unflatten(2, output.grid)
+        return self.embed_output(output), features
+
+    def visible_box(self, width: int, height: int) -> Box:
+        return self.image.backbone.preprocessing.visible_box(width, height)
+
+    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+        return self.image, unit
+
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         device = self.scale.device
@@ -95,6 +109,10 @@ class SmallClip(nn.Module):
     @property
     def known_names(self) -> list[str]:
         return self.things or self.words.vocabulary
+
+    @property
+    def spellings(self) -> list[str]:
+        return self.words.vocabulary
 
     def familiarity(self, text: str) -> float:
         """The share of its words that training said of an image, without "a photo of"."""
