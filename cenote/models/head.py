@@ -117,7 +117,8 @@ class PoolAndHead(nn.Module):
     """Features -> vectors, maps and logits: what a model and a head on cached features share."""
 
     pool: Pool | None  # None: the CLS token is the vector
-    tokens: str  # what is pooled: the "patches", or "all" of [CLS; patches]; "cls" without a pool
+    # What is pooled: the "patches", "all" of [CLS; patches], or "summary" tokens; "cls" without a pool.
+    tokens: str
     after: nn.Module  # the last LayerNorm, where it stands behind the pool
     embedding: nn.Module  # the linear layer behind that, where vectors are made to be compared
     head: Head | None
@@ -143,7 +144,7 @@ class PoolAndHead(nn.Module):
 
     def pooled_tokens(self, features: Features) -> Tensor:
         """Return what is pooled, (B, N, D): the patches, or [CLS; patches]."""
-        if self.tokens == "patches":
+        if self.tokens != "all":
             return features.tokens
         return features.all_tokens(registers=isinstance(self.pool, OwnPool))
 

@@ -16,6 +16,9 @@ from .surgery import on_vectors, take_norm_behind
 log = logging.getLogger(__name__)
 Own = OwnPool | str  # "cls" or "gap"
 OWN_OPTIONS = ("frozen",)
+OF_LAST_LAYER = (
+    "the own pooling of an encoder is for its last layer: with several, use another pool"
+)
 
 
 class NoOwnPool(ValueError):
