@@ -7,7 +7,7 @@ BIN := .venv/bin
 PACKAGE := .venv/.package
 DEV := .venv/.dev
 
-.PHONY: test test-slow test-survey test-all test-machines test-machine coverage demo lint docs docs-check names bench clean
+.PHONY: test test-slow test-survey test-all test-machines test-machine coverage demo lint docs docs-check site names bench clean
 
 # The tests are many and small: two processes of one thread each. tests/conftest.py decides which tests share a process.
 # bf16 matrix products can die with SIGILL on virtual machines whose CPU flags promise more than the CPU has:
@@ -68,6 +68,10 @@ docs: $(DEV)
 docs-check: $(DEV)
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python docs/check_names.py
+
+# The documents with search and an API reference, in build/site. A warning is an error.
+site: $(DEV)
+	$(BIN)/python docs/site.py
 
 # The checked-in list of exported names: regenerate it when one was changed on purpose.
 names: $(DEV)

@@ -34,6 +34,7 @@ def run(
     precision: Annotated[
         Literal["float32", "float16"] | None, arg(help_behavior_hint="(default: float32)")
     ] = None,
+    local: Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: none)")] = None,
     approximate: Literal["auto", "yes", "no"] = "auto",
     batch: int = 32,
     workers: Workers = "auto",
@@ -56,6 +57,8 @@ def run(
         words: FreeDom's word list, one word a line or a CSV; a small CLIP has its classes; none:
             no words are stored.
         precision: of the vectors of a new index in a folder.
+        local: local vectors of each image of a new index in a folder, a square number such as 16:
+            cenote search --rerank maxsim compares them.
         approximate: build a faiss index beside an index in a folder; auto: from 100,000 images on.
         batch: images at a time.
         quiet: print only failures, as for a scheduled job.
@@ -87,7 +90,7 @@ def run(
     if not len(dataset):
         raise ValueError(next(iter(failed), "no images found"))
     try:
-        setup = IndexSetup(out, model, words, precision)
+        setup = IndexSetup(out, model, words, precision, local)
         if setup.store is None:
             _check_readable(dataset)
         store = setup.open()

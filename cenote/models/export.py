@@ -90,9 +90,9 @@ class Trace:
     def input_shape(self) -> tuple[str, ...]:
         return ("batch", "3", *(("height", "width") if self.free else map(str, self.size)))
 
-    def output_shape(self, name: str, shape: torch.Size) -> tuple[str, ...]:
+    def output_shape(self, name: str, shape: torch.Size, model: PooledModel) -> tuple[str, ...]:
         sizes = [str(size) for size in shape[1:]]
-        if name == "map" and self.free:
+        if name == "map" and self.free and model.tokens != "summary":  # which has layers x 2
             sizes[-2:] = ["rows", "columns"]
         return ("batch", *sizes)
 
@@ -126,7 +126,7 @@ def export_model(
         partial.unlink(missing_ok=True)
         model.train(training)
     names = zip((output, "map"), shapes, strict=False)
-    outputs = {name: traced.output_shape(name, shape) for name, shape in names}
+    outputs = {name: traced.output_shape(name, shape, model) for name, shape in names}
     return Exported(path, {"images": traced.input_shape()}, outputs, traced.step, difference)
 
 

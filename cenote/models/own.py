@@ -16,6 +16,9 @@ from .surgery import on_vectors, take_norm_behind
 log = logging.getLogger(__name__)
 Own = OwnPool | str  # "cls" or "gap"
 OWN_OPTIONS = ("frozen",)
+OF_LAST_LAYER = (
+    "the own pooling of an encoder is for its last layer: with several, use another pool"
+)
 
 
 class NoOwnPool(ValueError):
@@ -69,6 +72,11 @@ def own_tokens(pool: Own) -> str:
 
 def _create(backbone: Backbone) -> Own:
     model: Any = backbone.model
+    if not getattr(model, "has_own_pooling", True):  # of transformers
+        raise NoOwnPool(
+            f"the own pooling of '{backbone.name}' is not a function of its last feature map that "
+            f"Cenote knows: use the pool '{'cls' if backbone.has_cls else 'gap'}'"
+        )
     parameter = next(model.parameters())
     size = backbone.native_size()
     images = torch.randn(1, 3, *size, dtype=parameter.dtype, device=parameter.device)

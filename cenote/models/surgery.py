@@ -15,6 +15,7 @@ from torchvision.ops import FeaturePyramidNetwork
 from ..backbones import Backbone, Features, create_backbone
 from ..backbones.families import LATE_BLOCKS
 from ..options import check_choice, check_number
+from .layers import Layers
 
 
 def create_finer_backbone(
@@ -259,8 +260,8 @@ def place_norm(backbone: Backbone, norm: str, out_dim: int) -> tuple[str, nn.Mod
     """
     encoder: Any = backbone.model
     inside, behind = backbone.final_norm(), take_norm_behind(encoder)
-    if isinstance(backbone, Pyramid):
-        behind = None  # it was for the channels of the last stage, not for the pyramid's
+    if isinstance(backbone, Pyramid | Layers):
+        behind = None  # it was for the channels of the last stage, not for those of the features
     norm_layer, places = inside or behind, ["none"]
     if norm_layer is not None:
         places.insert(0, "after")

@@ -8,9 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from ...options import check_names, suggest
-from .interface import ImageNetwork, ImageText, Invertible, Vocabulary
+from .interface import (
+    ClassSpace,
+    ImageNetwork,
+    ImageText,
+    Invertible,
+    LocalNetwork,
+    PositionEncoder,
+    Vocabulary,
+)
 
-__all__ = ["ImageNetwork", "ImageText", "Invertible", "Vocabulary", "create_image_text"]
+__all__ = [
+    "ClassSpace",
+    "ImageNetwork",
+    "ImageText",
+    "Invertible",
+    "LocalNetwork",
+    "PositionEncoder",
+    "Vocabulary",
+    "create_image_text",
+]
 
 
 def create_image_text(name: str, **options: Any) -> ImageText:

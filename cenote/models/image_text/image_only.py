@@ -14,7 +14,7 @@ from ...backbones.preprocessing import Transform
 from ...unit import unit
 from ..own import default_pool
 from ..pooled import Assembly, PooledModel, assemble, load
-from .interface import identity_of
+from .interface import Box, identity_of
 
 
 class ImageEncoder(nn.Module):
@@ -38,6 +38,17 @@ class ImageEncoder(nn.Module):
 
     def embed_output(self, output: Features) -> Tensor:
         return unit(self.image.embed_features(output).flatten(1))  # several vectors are one
+
+    @property
+    def local_network(self) -> nn.Module:
+        return self.image_network
+
+    def embed_local_output(self, output: Features) -> tuple[Tensor, Tensor]:
+        features = output.tokens.transpose(1, 2).unflatten(2, output.grid)
+        return self.embed_output(output), features
+
+    def visible_box(self, width: int, height: int) -> Box:
+        return self.image.backbone.preprocessing.visible_box(width, height)
 
 
 class ImageOnly(ImageEncoder):

@@ -8,7 +8,7 @@ the digests of both files of weights. Nothing is pickled.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ...backbones.sources import sha256
 from ...data.files import write_atomically
+from ...unit import unit
 from ..pooled import PooledModel, load
 from ..saving import WEIGHTS, read_checked, save_model
 from .image_only import ImageEncoder
@@ -60,6 +61,9 @@ class SmallClip(ImageEncoder):
             name, self.image, self.text, self.words.vocabulary, self.image.backbone.preprocessing
         )
 
+    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+        return self.image, unit
+
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         device = self.scale.device
@@ -76,6 +80,10 @@ class SmallClip(ImageEncoder):
     @property
     def known_names(self) -> list[str]:
         return self.things or self.words.vocabulary
+
+    @property
+    def spellings(self) -> list[str]:
+        return self.words.vocabulary
 
     def familiarity(self, text: str) -> float:
         """The share of its words that training said of an image, without "a photo of"."""
