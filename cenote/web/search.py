@@ -56,7 +56,7 @@ class SearchResult(Schema):
     score: float
     visual: float = Field(description="score by what the image looks like")
     matches: list[MatchingText] = Field(description="texts of the image that match the query")
-    doubtful: bool = Field(description="unrelated words would rank it as high, and no text matches")
+    doubtful: bool = Field(description="it may not show what the text says, and no text matches")
     name: str
     label: str | None
     domain: str | None
@@ -195,7 +195,7 @@ async def get_searches(request: Request, state: State) -> SavedSearchesResponse:
     return answer
 
 
-@router.put("/api/searches/{name}")
+@router.put("/api/searches/{name:path}")
 async def save_search(
     request: Request,
     state: State,
@@ -208,7 +208,7 @@ async def save_search(
     return answer
 
 
-@router.delete("/api/searches/{name}")
+@router.delete("/api/searches/{name:path}")
 async def delete_search(
     request: Request, state: State, name: Annotated[SearchName, Path()]
 ) -> SavedSearchesResponse:

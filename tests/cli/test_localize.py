@@ -433,7 +433,3 @@ def test_videos_beside_photographs(
     assert all((out / "pictures" / f"{name}.jpg").is_file() for name in names)
     predictions = cenote.Model(model).predict(folder / "clip.mp4")
     assert [prediction.path.stem for prediction in predictions] == names[1:]
-    index = cenote.Index(tmp_path / "index")
-    index.add(folder)
-    results = index.search(image=photos / "0.png", top=3)
-    assert {Path(path).stem for path in results.paths} == set(names)
