@@ -1,4 +1,5 @@
-"""Measure the web page under load: `python benchmarks/serve.py [--clients 1 8 64] [--workers 1]`.
+"""Measure the web page under load: `python benchmarks/serve.py [--clients 1 8 64] [--workers 1]
+[--only search]`.
 
 Starts `cenote serve` with lite0 and SimPool and an index of a small synthetic data set (text-space).
 Each client sends one request after the other; no request is sent twice:
@@ -38,6 +39,7 @@ from PIL import Image
 from cenote.allocator import keep_memory
 
 ROOT = Path(__file__).parents[1]
+KINDS = ("look", "again", "large", "search")
 PHOTOGRAPHS = 96  # more than the worker caches
 CACHED = 24  # fewer
 MAX_GROWTH = 0.05  # of the memory, in the last round
@@ -161,7 +163,9 @@ def memory_mb(server: int) -> float:
     return sum(map(int, subprocess.check_output(command, text=True).split())) / 1024
 
 
-async def measure(address: str, server: int, requests: int, levels: Sequence[int]) -> bool:
+async def measure(
+    address: str, server: int, requests: int, levels: Sequence[int], kinds: Sequence[str]
+) -> bool:
     # Idle connections end before the server closes them after 5 seconds.
     limits = httpx.Limits(max_connections=max(levels), keepalive_expiry=2)
     async with httpx.AsyncClient(
@@ -180,14 +184,14 @@ async def measure(address: str, server: int, requests: int, levels: Sequence[int
         print("what     clients requests errors  wait      p50      p99 per second")
         memory, passed = list[float](), True
         for repetition in range(3):
-            for kind in ("look", "again", "large", "search"):
+            for kind in kinds:
                 if cached := {"again": CACHED, "large": 1}.get(kind):
                     await Load(client).run(1, [create(kind) for _ in range(cached)])
                 for clients in levels:
                     load = Load(client)
                     row = await load.run(clients, [create(kind) for _ in range(requests)])
                     passed &= not load.errors
-                    if not repetition:
+                    if not repetition or len(kinds) == 1:
                         print(f"{kind:8s} {row}", flush=True)
             memory.append(memory_mb(server))
         growth = memory[2] / memory[1] - 1
@@ -207,6 +211,7 @@ def main() -> None:
     )
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS)
     options = parser.parse_args()
     keep_memory()
     with TemporaryDirectory() as name:
@@ -220,7 +225,9 @@ def main() -> None:
             address = next(
                 match[0] for line in server.stdout if (match := re.search(r"http://\S+", line))
             )
-            passed = asyncio.run(measure(address, server.pid, options.requests, options.clients))
+            passed = asyncio.run(
+                measure(address, server.pid, options.requests, options.clients, options.only)
+            )
         finally:
             server.terminate()
             server.wait()

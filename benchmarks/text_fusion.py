@@ -32,9 +32,10 @@ from torch import Tensor
 
 from cenote.data import read_image
 from cenote.models.image_text import ImageText, create_image_text
-from cenote.search import SearchRequest, ask
+from cenote.search import SearchRequest
 from cenote.search.fusion import find_evidence
 from cenote.search.local_store import LocalStore
+from cenote.search.query import Searcher
 from cenote.search.store import ImageEntry, IndexDescription
 from cenote.search.text_index import ORDINAL, split_words
 
@@ -112,9 +113,9 @@ def reciprocal_ranks(store: LocalStore, text: str, visual: Tensor) -> list[int]:
     return scores.sort(descending=True, stable=True).indices[:TOP].tolist()
 
 
-def best_rows(store: LocalStore, text: str, model: ImageText, visual_only: bool) -> list[int]:
+def best_rows(searcher: Searcher, text: str, visual_only: bool) -> list[int]:
     request = SearchRequest(texts=(text,), top=TOP, near_duplicates="show", visual_only=visual_only)
-    return [result.row for result in ask(request, store, model).results]
+    return [result.row for result in searcher.ask(request).results]
 
 
 def main() -> None:
@@ -135,18 +136,20 @@ def main() -> None:
         for seed in range(args.seeds):
             with TemporaryDirectory() as folder:
                 store = build(Path(folder) / "ix", tree, classes, vectors, model, seed)
+                searcher = Searcher(store)
+                searcher.model = model
                 for text in queries:
                     visual = store.vectors(store.rows) @ model.embed_texts([text])[0].float().cpu()
                     rankings = {
-                        "visual": best_rows(store, text, model, visual_only=True),
+                        "visual": best_rows(searcher, text, visual_only=True),
                         "reciprocal ranks": reciprocal_ranks(store, text, visual),
-                        "cenote": best_rows(store, text, model, visual_only=False),
+                        "cenote": best_rows(searcher, text, visual_only=False),
                     }
                     for name, rows in rankings.items():
                         right = [classes[row] == text for row in rows]  # none: nothing was found
                         values[name].append(sum(right) / max(len(right), 1))
         means = ", ".join(f"{name} {fmean(numbers):.3f}" for name, numbers in values.items())
-        print(f"{tree:16s} {means}, fewest {min(values['cenote']):.1f}")
+        print(f"{tree:16s} {means}, fewest {min(values['cenote']):.1f}", flush=True)
 
 
 if __name__ == "__main__":

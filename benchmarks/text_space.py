@@ -3,6 +3,7 @@
     python benchmarks/text_space.py DATA                        # precision at ten, AP: versions 1, 2
     python benchmarks/text_space.py DATA --settings             # of version 2: weights, classes
     python benchmarks/text_space.py DATA --calibrate            # the curve of ShareCalibration
+    python benchmarks/text_space.py DATA --absent               # known words that no image shows
     python benchmarks/text_space.py DATA --doubt WORDNET WORDS...   # texts that are known or not
 
 DATA is shared/data; the images are classified once, in 3 minutes on one core, and their logits kept
@@ -16,6 +17,7 @@ languages, such as those of Debian's wngerman, wfrench and wspanish (usr/share/d
 """
 
 import argparse
+import difflib
 import itertools
 import random
 import string
@@ -33,9 +35,15 @@ from cenote.allocator import keep_memory
 from cenote.data import Dataset, open_dataset
 from cenote.metrics.rankings import average_precision
 from cenote.models.image_text import text_space
-from cenote.models.image_text.synsets import imagenet_synsets, plain
+from cenote.models.image_text.synsets import MIN_FAMILIARITY, imagenet_synsets, plain
 from cenote.models.image_text.text_space import SynsetVectors, TextSpace, WordVectors
-from cenote.search.doubt import MIN_FAMILIARITY, ShareCalibration, unrelated_scores
+from cenote.search.doubt import (
+    MIN_LIKENESS,
+    SPELLING,
+    ShareCalibration,
+    likeness,
+    unrelated_scores,
+)
 
 SETS = ("pacs", "coco", "pets", "cub", "rsscn7", "weizmann_horse")
 MIN_IMAGES = 3  # of a class that is queried
@@ -73,6 +81,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path(gettempdir()) / "text-space")
     parser.add_argument("--settings", action="store_true")
     parser.add_argument("--calibrate", action="store_true")
+    parser.add_argument("--absent", action="store_true")
     parser.add_argument("--doubt", nargs="+", type=Path, metavar="FILE")
     args = parser.parse_args()
     keep_memory()
@@ -83,6 +92,9 @@ def main() -> None:
     databases = read(args.data, args.cache, model)
     if args.calibrate:
         calibrate(model, databases)
+        return
+    if args.absent:
+        absent(model, databases)
         return
     print(f"| | {' | '.join(name(table) for table in TABLES)} | chosen on | tested on |")
     print(f"|---|{'---|' * (len(TABLES) + 2)}")
@@ -202,6 +214,50 @@ def calibrate(model: TextSpace, databases: dict[str, Database]) -> None:
         print(f"| {data_set} | {' | '.join(columns)} |")
 
 
+LIKENESSES = (0.1, 0.2, 0.3, 0.4)
+ABSENT_TABLES = [("pacs", None), ("coco", 0), ("pets", 0)]  # on which MIN_LIKENESS was chosen
+ABSENT_TABLES += [("coco", 1), ("pets", 1), ("cub", None), ("rsscn7", None)]
+
+
+def absent(model: TextSpace, databases: dict[str, Database]) -> None:
+    """Print of how many known words the best image is below a likeness, by kind.
+
+    well found  classes of which half of the first ten images are right
+    removed     classes whose images were removed: related ones remain, as giraffes for the zebra
+    unrelated   words of ABSENT
+    """
+    print(f"| | kind | words | {' | '.join(f'below {t:g}' for t in LIKENESSES)} |")
+    print(f"|---|---|---|{'---|' * len(LIKENESSES)}")
+    for data_set, half in ABSENT_TABLES:
+        database, values = databases[data_set], dict[str, list[float]]()
+        images = embed(model, database)
+        null = unrelated_scores(model, images)
+        for text in database.queries(half):
+            if model.familiarity(text) < MIN_FAMILIARITY:
+                continue
+            vector, relevant = model.embed_texts([text])[0], torch.from_numpy(database.truth[text])
+            scores = images @ vector
+            right = relevant[scores.topk(10).indices].sum()
+            if 2 * right >= relevant.sum().clamp(max=10):
+                values.setdefault("well found", []).append(likeness(model, vector, scores, null))
+            others = images[~relevant]
+            null_of_others = unrelated_scores(model, others)
+            values.setdefault("removed", []).append(
+                likeness(model, vector, others @ vector, null_of_others)
+            )
+        for text in ABSENT.split()[half or 0 :: 1 if half is None else 2]:
+            if data_set in ("pets", "cub", "rsscn7"):
+                vector = model.embed_texts([text])[0]
+                values.setdefault("unrelated", []).append(
+                    likeness(model, vector, images @ vector, null)
+                )
+        for kind, numbers in values.items():
+            counts = [sum(number < t for number in numbers) for t in LIKENESSES]
+            cells = " | ".join(map(str, counts))
+            print(f"| {name((data_set, half))} | {kind} | {len(numbers)} | {cells} |", flush=True)
+    print(f"\nMIN_LIKENESS is {MIN_LIKENESS:g}")
+
+
 def fit(samples: list[tuple[Tensor, Tensor]]) -> tuple[float, float]:
     """Return slope and intercept of the logistic regression with equal weight for every set."""
     curve = torch.zeros(2, requires_grad=True)
@@ -238,6 +294,27 @@ def doubt(folder: Path, wordnet: Path, languages: list[Path]) -> None:
         shares = [f"{100 * (scores[::2] < t).mean():.1f}%" for t in THRESHOLDS]
         test = f"{100 * (scores[1::2] < MIN_FAMILIARITY).mean():.1f}%"
         print(f"| {title} | {len(texts)} | {' | '.join(shares)} | {test} |")
+    suggest(synsets.known_names)
+
+
+def suggest(names: list[str]) -> None:
+    """Print how often a name with one wrong letter is suggested, and how often nonsense gets one."""
+    rng = random.Random(0)
+
+    def nearest(text: str) -> list[str]:
+        return difflib.get_close_matches(text, names, 2, SPELLING)
+
+    def misspell(name: str) -> str:
+        i = rng.randrange(1, len(name) - 1)
+        letter = rng.choice(["", name[i + 1] + name[i], rng.choice(string.ascii_lowercase)])
+        return name[:i] + letter + name[i + max(len(letter), 1) :]
+
+    chosen = rng.sample([name for name in names if 4 <= len(name) <= 15], 200)
+    typos = sum(name in nearest(misspell(name)) for name in chosen)
+    letters = string.ascii_lowercase
+    nonsense = ["".join(rng.choices(letters, k=rng.randint(4, 12))) for _ in range(200)]
+    print(f"\nsuggested: {typos} of 200 names with one error, "
+          f"something for {sum(map(bool, map(nearest, nonsense)))} of 200 made-up words")  # fmt: skip
 
 
 THRESHOLDS = (0.4, 0.5, 0.6, 0.7)
@@ -254,10 +331,16 @@ def known_texts(folder: Path) -> dict[str, list[str]]:
     ]).truth  # fmt: skip
     return {
         "names of classes": [name for synonyms in names for name in synonyms],
-        "their plurals": [f"{name}s" for name in first],
+        "their plurals": [plural(name) for name in first],
         "phrases": [p.format(*rng.sample(first, 2)) for p in PHRASES for _ in range(60)],
         "classes of COCO": list(truth),
     }
+
+
+def plural(name: str) -> str:
+    if name.endswith(("ss", "us", "x", "ch", "sh")):
+        return f"{name}es"
+    return name if name.endswith("s") else f"{name}s"
 
 
 def unknown_texts(folder: Path, wordnet: Path, languages: list[Path]) -> dict[str, list[str]]:

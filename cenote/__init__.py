@@ -11,7 +11,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .api.index import Index
     from .api.model import Model, Prediction, attend, discover, localize
-    from .api.training import Tournament, fit, tournament
+    from .api.training import Probes, Tournament, fit, probe, tournament
     from .data import open_dataset
     from .models import create_model, load
     from .pooling import Pool, create_pool, landscape, list_pools
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "api.index": ("Index",),
     "api.model": ("Model", "Prediction", "attend", "discover", "localize"),
-    "api.training": ("Tournament", "fit", "tournament"),
+    "api.training": ("Probes", "Tournament", "fit", "probe", "tournament"),
     "data": ("open_dataset",),
     "models": ("create_model", "load"),
     "pooling": ("Pool", "create_pool", "landscape", "list_pools"),
@@ -34,6 +34,7 @@ __all__ = [
     "Model",
     "Pool",
     "Prediction",
+    "Probes",
     "Tournament",
     "__version__",
     "attend",
@@ -46,6 +47,7 @@ __all__ = [
     "load",
     "localize",
     "open_dataset",
+    "probe",
     "tournament",
 ]
 

@@ -18,7 +18,9 @@ from ..data import BadImage, Dataset
 from ..data.loading import UnreadableImage
 from ..data.memory import ImageLike, images_in_memory, is_image
 from ..data.sources import open_photographs
+from ..data.video import is_video_name
 from ..device import default_device
+from ..extras import require
 from ..metrics.arrays import Array
 from ..metrics.boxes import Box
 from ..models import PooledModel
@@ -26,7 +28,7 @@ from ..predict.boxes import BoxPrediction, predict_boxes
 from ..predict.discovery import DEFAULT_METHOD, discover_objects
 from ..predict.embedding import embed_dataset
 from ..predict.maps import MapPredictor
-from ..predict.open_model import class_names, open_model
+from ..predict.open_model import class_names, open_model, open_text_map
 from ..predict.thresholds import Threshold, threshold_for
 from ..report.maps import draw_box, overlay
 
@@ -55,6 +57,7 @@ class Prediction:
     boxes: list[PhotoBox]  # the best first; more than one for a model of several classes
     dataset: Dataset = field(repr=False)
     position: int = field(repr=False)  # in the data set
+    class_names: list[str] | None = field(repr=False, default=None)  # of the model
 
     @property
     def box(self) -> Box | None:
@@ -70,6 +73,18 @@ class Prediction:
         """Draw the map and the box on the photograph."""
         return draw_box(overlay(self.image, self.map), self.box)
 
+    def to_supervision(self) -> Any:
+        """Return the boxes as `supervision.Detections`; the class of a model without a head is 0."""
+        supervision = require("supervision", extra="supervision")
+        numbers = {name: number for number, name in enumerate(self.class_names or ())}
+        ids = [numbers.get(box.label or "", 0) for box in self.boxes]
+        return supervision.Detections(
+            xyxy=np.array([box.box for box in self.boxes], float).reshape(-1, 4),
+            confidence=np.array([box.score for box in self.boxes], float),
+            class_id=np.array(ids, int),
+            data={"class_name": np.array([box.label or "object" for box in self.boxes], str)},
+        )
+
     def _repr_png_(self) -> Any:
         return self.picture()._repr_png_()  # shown by notebooks
 
@@ -78,8 +93,10 @@ class Model:
     """A saved model, or a backbone, for photographs.
 
     `model` is the folder of a saved model, or the name of a backbone: timm's,
-    "hf-hub:OWNER/NAME", or "lite0", whose weights need no download. `pool`, `weights`: as for
-    `cenote attend`. `map`, `size` and `threshold`: as for `cenote localize`.
+    "hf-hub:OWNER/NAME", "hf:OWNER/NAME" (transformers), or "lite0", whose weights need no download.
+    `pool`, `weights`: as for `cenote attend`. `map`, `size` and `threshold`: as for `cenote
+    localize`. With a `text` maps and boxes show where it is; `model` is an image-text model then,
+    by default "text-space".
     """
 
     def __init__(
@@ -91,9 +108,13 @@ class Model:
         map: str = "auto",
         size: int | None = None,
         threshold: float | None = None,
+        text: str | None = None,
     ) -> None:
         self.folder: Path | None = None
-        if isinstance(model, PooledModel):
+        if text is not None:
+            self.network: PooledModel = _open_text_map(model, text, pool, weights, map)
+            map = "text"
+        elif isinstance(model, PooledModel):
             self.network = model
         elif (Path(model) / "config.json").is_file():
             self.folder = Path(model)
@@ -170,6 +191,7 @@ class Model:
             boxes,
             dataset,
             prediction.position,
+            self.class_names,
         )
 
     def _label(self, class_id: int | None) -> str | None:
@@ -202,7 +224,15 @@ def as_dataset(photos: Photos | Dataset) -> Dataset:
 
 
 def _is_single(photos: Photos) -> bool:
-    return is_image(photos) or (isinstance(photos, str | Path) and Path(photos).is_file())
+    if not isinstance(photos, str | Path):
+        return is_image(photos)
+    return Path(photos).is_file() and not is_video_name(photos)
+
+
+def _open_text_map(model: object, text: str, *others: object) -> PooledModel:
+    if others != (None, None, "auto"):
+        raise ValueError("a text needs an image-text model, and takes no pool, weights or map")
+    return open_text_map("text-space" if model == "lite0" else str(model), text)
 
 
 def _path(path: str | Path | None) -> Path | None:
@@ -212,7 +242,8 @@ def _path(path: str | Path | None) -> Path | None:
 def attend(photos: Photos, model: str | Path = "lite0", **options: Any) -> Any:
     """Show where a model looks: a `Prediction` of one photograph, or a list.
 
-    Options are those of `Model`: `attend("cat.jpg", "vit_small_patch14_dinov2", map="cls")`.
+    Options are those of `Model`: `attend("cat.jpg", "vit_small_patch14_dinov2", map="cls")`,
+    `attend("cat.jpg", "open_clip/ViT-B-16/openai", text="a cat")`.
     """
     return Model(model, **options).predict(photos)
 

@@ -1,4 +1,4 @@
-"""Train a model, or a tournament of poolings, in one call."""
+"""Train a model, probe backbones, or run a tournament of poolings, in one call."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from ..data import Dataset, open_dataset
 from ..device import use_device
 from ..predict.distributed import is_main_process
 from ..report.html import write_page
+from ..report.probing import ProbeReport, probe_columns, probe_page, probe_table, write_probe
+from ..report.table import Column, Row
 from ..report.tournament import (
     TournamentReport,
     tournament_columns,
@@ -27,6 +29,7 @@ from ..train.callbacks import Callback, use_callbacks
 from ..train.config import PROBE
 from ..train.configure import configure
 from ..train.fit import fit as run_fit
+from ..train.probing import Encoder, ProbeConfig, run_probe
 from ..train.recipes import load_recipe, read_fields
 from ..train.tournament.end_to_end import run_end_to_end
 from ..train.tournament.run import TournamentConfig, TournamentResult, run_tournament
@@ -86,11 +89,7 @@ class Tournament:
     @property
     def table(self) -> Any:
         """One row per candidate, best first: a pandas DataFrame, or a list without pandas."""
-        columns = tournament_columns(self.report)
-        rows = [{c.name: c.value(result) for c in columns} for result in self.report.standings]
-        if find_spec("pandas") is None:
-            return rows
-        return import_module("pandas").DataFrame(rows)
+        return _data_frame(tournament_columns(self.report), self.report.standings)
 
     def show(self) -> None:
         """Open the report in a browser."""
@@ -176,6 +175,90 @@ def _write_report(result: TournamentResult, folder: Path, command: str) -> tuple
     report, photos, maps = result.report, result.photos, result.maps
     page = tournament_page(report, photos, maps, command, sum(report.seconds.values()))
     return (*write_tournament(report, folder, photos, maps), *write_page(folder, page))
+
+
+@dataclass(frozen=True)
+class Probes:
+    """The result of `probe`; `folder` has results.json, the tables and the page."""
+
+    folder: Path
+    report: ProbeReport
+    files: tuple[str, ...] = ()  # that were written for people to look at
+
+    @property
+    def table(self) -> Any:
+        """One row per backbone: a pandas DataFrame, or a list without pandas."""
+        return _data_frame(probe_columns(self.report.rows), self.report.rows)
+
+    def __str__(self) -> str:
+        return probe_table(self.report)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(probe_table(self.report))}</pre>"
+
+
+def probe(
+    data: str | Path | Dataset,
+    out: str | Path | None = None,
+    *,
+    backbone: str | Sequence[str] = "lite0",
+    weights: str | Path | Sequence[str | Path | None] | None = None,
+    recipe: str = "probing/ep",
+    lr: Sequence[float] = (),
+    seeds: int = 3,
+    resume: bool = False,
+    device: str = "auto",
+    callbacks: Sequence[Callback] = (),
+    command: str = "",
+    batch: int | None = None,
+    **settings: Any,
+) -> Probes:
+    """Compare frozen backbones by k-NN, linear probing and efficient probing of the same features.
+
+    Arguments are the options of `cenote probe`; `weights` has a file, or None, for each backbone,
+    and `settings` are epochs, seed and workers. Without `out` the folder is runs/probe, or
+    runs/probe-2 and so on if that exists. `command` is shown in the report.
+    """
+    names = [backbone] if isinstance(backbone, str) else list(backbone)
+    paths = [weights] if isinstance(weights, str | Path) else list(weights or [None] * len(names))
+    if len(paths) != len(names):
+        raise ValueError(
+            f"--weights needs a file, or own, for each of {len(names)} backbones, got {len(paths)}"
+        )
+    if batch is not None and batch < 2:
+        raise ValueError(f"--batch must be at least 2, got {batch}")
+    use_device(device)
+    keep_memory()
+    named = load_recipe(recipe)
+    train = read_fields(
+        named.config.train, {k: v for k, v in settings.items() if v is not None}, "--"
+    )
+    config = ProbeConfig(
+        tuple(
+            Encoder(name, None if path is None else Path(path))
+            for name, path in zip(names, paths, strict=True)
+        ),
+        named,
+        replace(train, warmup=min(train.warmup, train.epochs / 5)),
+        seeds,
+        batch,
+        tuple(lr),
+    )
+    folder = _output_folder(out, "probe")
+    with use_callbacks(callbacks):
+        report = run_probe(_open(data), folder, config, resume)
+    files: tuple[str, ...] = ()
+    if is_main_process():
+        page = probe_page(report, command)
+        files = (*write_probe(report, folder), *write_page(folder, page))
+    return Probes(folder, report, files)
+
+
+def _data_frame(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Any:
+    values = [{column.name: column.value(row) for column in columns} for row in rows]
+    if find_spec("pandas") is None:
+        return values
+    return import_module("pandas").DataFrame(values)
 
 
 def _open(data: str | Path | Dataset) -> Dataset:

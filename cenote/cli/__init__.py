@@ -42,6 +42,7 @@ GROUPS = {
         "dino": "Train a model without labels: small crops against large ones.",
         "moco": "Train a model without labels: one view against all other images.",
         "sweep": "Train with random settings, choose the best on validation, test it once.",
+        "probe": "Compare frozen backbones: k-NN, linear and efficient probing, side by side.",
         "evaluate": "Evaluate a saved model: classes, boxes, objects, backgrounds, corruptions.",
     },
     "Papers": {

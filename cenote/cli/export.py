@@ -19,13 +19,16 @@ def run(
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[FOLDER]")] = "",
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("model.onnx"),
     format: Literal["onnx", "torch"] = "onnx",
-    output: Literal["logits", "embedding"] = "logits",
+    output: Annotated[
+        Literal["logits", "embedding"] | None,
+        tyro.conf.arg(help_behavior_hint="(default: logits if there is a classifier)"),
+    ] = None,
     precision: Literal["fp32", "fp16", "int8"] = "fp32",
     calibrate: Annotated[
         str | None, tyro.conf.arg(metavar="DATA", help_behavior_hint="(required for int8)")
     ] = None,
     backbone: str = "",
-    pool: str = "gap",
+    pool: str = "own",
     weights: Path | None = None,
     pretrained: bool = True,
 ) -> None:
@@ -35,12 +38,12 @@ def run(
         folder: a saved model (config.json and model.safetensors).
         out: the file to write.
         format: ONNX, or a program of torch.export.
-        output: the first output; the second is the attention map.
+        output: the first output; the second is the attention map of the pool, if it has one.
         precision: float32, or a smaller ONNX file; its inputs and outputs stay float32.
         calibrate: photographs for int8, and to compare fp16 or int8 with float32: a folder, a file,
             a glob or a data set, of which at most 128 are used.
         backbone: the name of a backbone instead of a folder, for example lite0.
-        pool: the pool for the backbone.
+        pool: the pool for the backbone, by default the one it was trained with.
         weights: a local file with the weights of the backbone.
         pretrained: whether the backbone has pretrained weights.
     """
@@ -53,6 +56,7 @@ def run(
         model = load(folder)
     else:
         model = create_model(backbone, pool, weights=weights, pretrained=pretrained)
+    output = output or ("embedding" if model.head is None else "logits")
     images = None
     if calibrate is not None:
         images = _load_images(model, calibrate)

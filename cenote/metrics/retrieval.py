@@ -156,11 +156,12 @@ def knn_accuracy(
     queries: Tensor,
     labels: Tensor,
     k: Sequence[int] = (10, 20),
+    temperature: float = TEMPERATURE,
 ) -> dict[int, float]:
     """Share of queries (M, D) whose k nearest of the memory (N, D), by cosine, vote for their
     class.
 
-    A neighbour of similarity s has exp(s / 0.07) votes.
+    A neighbour of similarity s has exp(s / temperature) votes.
     """
     memory = F.normalize(memory.float(), dim=1)
     classes = int(max(memory_labels.max(), labels.max())) + 1
@@ -168,9 +169,9 @@ def knn_accuracy(
     for block, true in zip(queries.split(CHUNK), labels.split(CHUNK), strict=True):
         similarity = F.normalize(block.float(), dim=1) @ memory.T
         similarity, places = similarity.topk(min(max(k), len(memory)), 1)  # (m, most)
-        weights = (similarity / TEMPERATURE).exp()[..., None]
-        votes = F.one_hot(memory_labels[places], classes) * weights
+        weights, voted = (similarity / temperature).exp(), memory_labels[places]
         for count in k:
-            predicted = votes[:, :count].sum(1).argmax(1)  # (m, classes) -> (m,)
-            right[count] += int((predicted == true).sum())
+            votes = weights.new_zeros(len(block), classes)
+            votes.scatter_add_(1, voted[:, :count], weights[:, :count])
+            right[count] += int((votes.argmax(1) == true).sum())
     return {count: correct / len(queries) for count, correct in right.items()}

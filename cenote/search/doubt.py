@@ -14,17 +14,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..models.image_text import ImageText, Vocabulary
+from ..models.image_text import ClassSpace, ImageText, Vocabulary
+from ..models.image_text.synsets import MIN_FAMILIARITY
+from ..unit import unit
 from .database import nearest_rows
 from .store import Store
 from .words import WordMemory, imagenet_names, remember_words, unique_words
 
-MIN_FAMILIARITY = 0.5  # of a text that a model with a vocabulary knows
 NEAREST = 5  # names that are suggested
 BEST = 10  # images by which a text is judged: the first page of results
 MAX_SAMPLE = 2000  # images that the unrelated texts are compared with
 NULL_QUANTILE = 0.95  # of unrelated texts that a text must exceed
-SPELLING_LENGTH = 40  # letters of a text whose spelling is compared
+MIN_LIKENESS = 0.3  # of the best image: 0 unrelated texts reach, 1 an image of the nearest class
+MIN_LETTERS, MAX_LETTERS = 4, 40  # of a text whose spelling is compared
+SPELLING = 0.8  # least ratio of equal letters of names that are spelled alike
 NONSENSE = 100  # made-up words
 TIE_WEIGHT = 1e-6
 
@@ -35,7 +38,7 @@ class TextFamiliarity:
 
     `score` is comparable between texts of one model, higher is better known: 0 to 1 for a model
     with a vocabulary, else standard deviations above made-up words. `nearest`: names that the
-    model knows.
+    model knows, spelled alike or of similar meaning; none for nonsense.
     """
 
     text: str
@@ -67,25 +70,23 @@ def assess_texts(
         reached = _contrast(vectors @ images.T)  # (N,)
         scores = ((reached - null.mean()) / null.std().clamp(min=1e-6)).tolist()
         is_known = (reached > null.quantile(NULL_QUANTILE)).tolist()
-    names = _suggestions(model)
-    rows = nearest_rows(vectors, names.vectors, NEAREST)[1].tolist()
     return [
-        TextFamiliarity(text, known, score, _nearest(text, names.words, order))
-        for text, known, score, order in zip(texts, is_known, scores, rows, strict=True)
+        TextFamiliarity(text, known, score, _nearest(text, vector, model, score))
+        for text, vector, known, score in zip(texts, vectors, is_known, scores, strict=True)
     ]
 
 
-def _nearest(text: str, names: Sequence[str], order: Sequence[int]) -> tuple[str, ...]:
-    """Return names that are spelled alike, then those of similar meaning."""
-    alike = list[str]()
-    if len(text) <= SPELLING_LENGTH:
-        alike = difflib.get_close_matches(text.casefold(), names, n=2, cutoff=0.8)
-    return tuple(unique_words([*alike, *(names[row] for row in order)])[:NEAREST])
-
-
-def _suggestions(model: ImageText) -> WordMemory:
-    names = list(model.known_names) if isinstance(model, Vocabulary) else unrelated_texts()
-    return remember_words(model, names)
+def _nearest(text: str, vector: Tensor, model: ImageText, score: float) -> tuple[str, ...]:
+    """Return names of similar meaning, or of similar spelling if no word of the text is known."""
+    if not isinstance(model, Vocabulary):
+        return ()
+    if score > 0:
+        memory = remember_words(model, model.known_names)
+        rows = nearest_rows(vector[None], memory.vectors, NEAREST)[1][0].tolist()
+        return tuple(unique_words(memory.words[row] for row in rows))
+    if not MIN_LETTERS <= len(text) <= MAX_LETTERS:
+        return ()
+    return tuple(difflib.get_close_matches(text.casefold(), model.spellings, 2, SPELLING))
 
 
 def _made_up_words(model: ImageText) -> WordMemory:
@@ -118,15 +119,27 @@ def _contrast(scores: Tensor) -> Tensor:
 
 
 def unrelated_scores(model: ImageText, image_vectors: Tensor) -> Tensor:
-    """Return (texts, images) of unrelated texts and a sample of a database: the null distribution.
+    """Return what each unrelated text reaches with its best images of a database: (texts,).
 
-    It changes with the database only: compute it once.
+    This null distribution changes with the database only: compute it once.
     """
-    return _unrelated_words(model).vectors @ sample_rows(image_vectors).T
+    images = sample_rows(image_vectors)
+    if not len(images):
+        return torch.empty(0)
+    return best_mean(_unrelated_words(model).vectors @ images.T)
 
 
 def _unrelated_words(model: ImageText) -> WordMemory:
     return remember_words(model, unrelated_texts())
+
+
+def likeness(model: ClassSpace, text: Tensor, cosines: Tensor, null_scores: Tensor) -> float:
+    """Return how much the best image is what the text (D,) names.
+
+    0 at the median of unrelated texts, 1 at the cosine of an image of the nearest class.
+    """
+    lowest, highest = float(null_scores.median()), model.highest_cosine(unit(text))
+    return (float(cosines.max()) - lowest) / max(highest - lowest, 1e-6)
 
 
 @dataclass(frozen=True)
@@ -142,8 +155,7 @@ class ShareCalibration:
 
     def standardize(self, scores: Tensor, null_scores: Tensor) -> Tensor:
         """Return standardized `scores`; `null_scores` are those of `unrelated_scores`."""
-        reached = best_mean(null_scores)
-        low, middle, high = reached.quantile(torch.tensor([0.25, 0.5, 0.75])).tolist()
+        low, middle, high = null_scores.quantile(torch.tensor([0.25, 0.5, 0.75])).tolist()
         deviation = max((high - low) / 1.349, 1e-6)  # 1.349: quartiles of the normal distribution
         return (scores - middle) / deviation
 
@@ -157,7 +169,7 @@ class ShareCalibration:
         """Return whether an unrelated text has, as a rule, better images than this text."""
         if not scores.numel() or not null_scores.numel():
             return True
-        return bool(best_mean(scores) <= best_mean(null_scores).median())
+        return bool(best_mean(scores) <= null_scores.median())
 
     def is_doubtful(self, shares: Tensor) -> Tensor:
         """Return whether unrelated texts, as a rule, reach these shares with their best images."""
@@ -169,18 +181,18 @@ class ScoreJudge:
 
     def __init__(self, store: Store, model: ImageText) -> None:
         self.store, self.model, self.calibration = store, model, ShareCalibration()
-        self.sampled_size = -1  # of the index, when the sample was taken
+        self.sampled_version: object = None  # of the index, when the sample was taken
 
     def _update(self) -> None:
-        """Take another sample if the number of images has changed."""
-        if len(self.store) == self.sampled_size:
+        """Take another sample if the images of the index have changed."""
+        if self.store.version == self.sampled_version:
             return
         rows = [image.row for image in self.store.sample(MAX_SAMPLE)]
         self.images = torch.empty(0, self.store.dim)
         if rows:
             self.images = self.store.vectors(torch.tensor(rows)).float()
-        self.null_scores: Tensor | None = None
-        self.sampled_size = len(self.store)
+        self.null_scores = unrelated_scores(self.model, self.images)
+        self.sampled_version = self.store.version
 
     def assess(self, texts: Sequence[str]) -> list[TextFamiliarity]:
         if not texts:
@@ -196,8 +208,18 @@ class ScoreJudge:
         self._update()
         if not len(self.images):
             return None
-        if self.null_scores is None:
-            self.null_scores = unrelated_scores(self.model, self.images)
         shares = self.calibration.shares(scores.double(), self.null_scores)
         # Far from the null distribution shares are equal in floating point: the cosine decides.
         return (1 - TIE_WEIGHT) * shares + TIE_WEIGHT * (1 + scores) / 2
+
+    def is_absent(self, direction: Tensor, cosines: Tensor) -> bool:
+        """Return whether even the best image is unlike what the text (D,) names.
+
+        False if the model does not place images between classes.
+        """
+        if not isinstance(self.model, ClassSpace):
+            return False
+        self._update()
+        if not len(cosines) or not len(self.images):
+            return False
+        return likeness(self.model, direction, cosines, self.null_scores) < MIN_LIKENESS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -122,9 +122,23 @@ class TextEvidence(NamedTuple):
         return (1 - (1 - MAX_VISUAL * visual) * (1 - wanted)) * (1 - unwanted)
 
 
-def find_evidence(view: Store, terms: Sequence[tuple[str, float]]) -> TextEvidence | None:
-    """Find images whose texts match terms, which have weights; None if there are none."""
+def find_evidence(
+    view: Store,
+    terms: Sequence[tuple[str, float]],
+    index: Store | None = None,
+    unknown: Collection[str] = (),
+) -> TextEvidence | None:
+    """Find images whose texts match terms, which have weights; None if there are none.
+
+    A text that all images of `index` have says nothing about one of them: it is ignored, unless
+    the term is `unknown` to the model, so that there is nothing else to find images by.
+    """
     hits = [view.find_texts(query_words(text)) for text, _ in terms]
+    if index is not None:
+        hits = [
+            term_hits if text in unknown else _without_common_texts(term_hits, text, index)
+            for (text, _), term_hits in zip(terms, hits, strict=True)
+        ]
     stored = [term_hits for term_hits in hits if term_hits is not None]
     if len(stored) < len(terms):
         _warn_without_texts(view.where)
@@ -145,6 +159,20 @@ def find_evidence(view: Store, terms: Sequence[tuple[str, float]]) -> TextEviden
         term_hits for (_, weight), term_hits in zip(terms, stored, strict=True) if weight > 0
     ]
     return TextEvidence(rows, wanted, unwanted, wanted_hits)
+
+
+def _without_common_texts(hits: TextHits | None, text: str, index: Store) -> TextHits | None:
+    """Leave out texts that all images of the index have."""
+    index_hits = index.find_texts(query_words(text))
+    if hits is None or index_hits is None or len(index) < 2:
+        return hits
+    counts = torch.bincount(index_hits.places, minlength=len(index_hits.texts)).tolist()
+    common = {
+        match for match, count in zip(index_hits.texts, counts, strict=True) if count == len(index)
+    }
+    is_used = torch.tensor([match not in common for match in hits.texts], dtype=torch.bool)
+    is_used = is_used[hits.places]
+    return hits._replace(rows=hits.rows[is_used], places=hits.places[is_used])
 
 
 @cache

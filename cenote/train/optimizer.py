@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 OptimizerName = Literal["sgd", "momentum", "adamw", "adam", "lars", "lamb"]
 ScheduleName = Literal["cosine", "step", "poly", "plateau", "constant"]
 Settings = Any  # config.OptimizationConfig, which imports the names above
+Group = dict[str, Any]  # of parameters, with the options of their optimizer
 
 
 def create_optimizer(module: nn.Module, settings: Settings) -> Optimizer:
@@ -37,6 +38,10 @@ def create_optimizer(module: nn.Module, settings: Settings) -> Optimizer:
         layer_decay=settings.layer_decay,
         **options,
     )
+    if settings.optimizer == "lars" and not settings.weight_decay:
+        # LARS adapts the steps of all matrices; timm's, by default, of weights that decay.
+        matrices = [p for p in module.parameters() if p.ndim > 1]
+        _regroup(optimizer, matrices, lambda group: {"always_adapt": True})
     for part in module.modules():
         for parameters, factor in getattr(part, "lr_factors", tuple)():
             _scale_lr(optimizer, parameters, factor)
@@ -59,13 +64,25 @@ def pool_matrices(module: nn.Module) -> list[nn.Parameter]:
 
 def _scale_lr(optimizer: Optimizer, parameters: Iterable[nn.Parameter], factor: float) -> None:
     """Move parameters to groups with `factor` times the learning rate."""
+    _regroup(
+        optimizer,
+        parameters,
+        lambda group: {"lr_scale": float(group.get("lr_scale", 1.0)) * factor},
+    )
+
+
+def _regroup(
+    optimizer: Optimizer,
+    parameters: Iterable[nn.Parameter],
+    changes: Callable[[Group], Group],
+) -> None:
+    """Move parameters to groups of their own with other options: the changes of their group."""
     ids = {id(p) for p in parameters}
     for group in list(optimizer.param_groups):
-        scaled = [p for p in group["params"] if id(p) in ids]
-        if scaled:
+        moved = [p for p in group["params"] if id(p) in ids]
+        if moved:
             group["params"] = [p for p in group["params"] if id(p) not in ids]
-            scale = float(group.get("lr_scale", 1.0)) * factor
-            optimizer.add_param_group({**group, "params": scaled, "lr_scale": scale})
+            optimizer.add_param_group({**group, "params": moved, **changes(group)})
     optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
 
 

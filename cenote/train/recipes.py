@@ -72,7 +72,7 @@ class Recipe:
 
         A frozen backbone has one pass; a teacher has one more, of the large views.
         """
-        passes = 1 if self.config.task == "head" else 3
+        passes = 1 if self.config.task == "head" or self.config.model.freeze else 3
         if self.config.command in ("dino", "moco"):
             passes += 1
         large = passes * self.cost["billion_multiply_adds"] * self.cost["views"]

@@ -20,6 +20,7 @@ SMALL: Mapping[str, Mapping[str, str]] = {
     "localize": {"--batch": "8"},
     "metric": {"--epochs": "1"},
     "moco": {"--epochs": "1", "--batch": "16", "--size": "64"},
+    "probe": {"--seeds": "1", "--epochs": "1", "--lr": "1.6"},
     "sweep": {"--trials": "1", "--epochs": "1"},
     "pools": {"--dim": "64", "--grid": "4x4"},
     "tournament": {"--seeds": "1", "--epochs": "1", "--lr": "0.003", "--boxes": "4"},
@@ -32,7 +33,7 @@ RESIZED = {"fit", "metric", "sweep", "clip"}
 SIDE = "64"
 # Where the document leaves the backbone to the command, a small one takes the place of lite0, which attend, discover,
 # index and the examples still run. Its weights are in the folder.
-LEARN = {"fit", "metric", "sweep", "tournament"}
+LEARN = {"fit", "metric", "probe", "sweep", "tournament"}
 MICRO = {"--backbone": "resnet_micro", "--weights": "resnet_micro.safetensors"}
 NEEDS_BACKBONE = {"--backbone", "--weights", "--recipe", "--scratch", "--stride", "--fpn"}
 # Commands that draw every photograph see one class of them.
@@ -42,12 +43,12 @@ SCRIPTS: Mapping[str, Mapping[str, str]] = {
     "examples/gsp_tokens.py": {"--seeds": "1", "--epochs": "1"}
 }
 # Commands that train into a folder: a second one into a folder that is taken is the page's alternative, not its sequel.
-TRAIN = {"fit", "dino", "moco", "metric", "clip", "sweep", "tournament"}
+TRAIN = {"fit", "dino", "moco", "metric", "clip", "probe", "sweep", "tournament"}
 
 # A command that matches is parsed by its own parser, and not run.
 NOT_RUN = {
     r"\b[a-z][\w-]*:[A-Z]\w*": "a published data set, NAME:FOLDER",
-    r"open_clip/": "weights that are downloaded",
+    r"open_clip/|--backbone \w*(dinov[23]|window7)": "weights that are downloaded",
     r"http://": "a Milvus server",
     r"^cenote demo": "minutes; tests/cli/test_demo.py runs a small one",
     r"^cenote serve": "it runs until it is stopped; tests/web starts it",

@@ -22,12 +22,11 @@ def slow(memory, known, queries, labels, k, temperature):  # type: ignore[no-unt
 
 @pytest.mark.parametrize("temperature", [0.07, 1.0])
 def test_as_a_loop_would_vote(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cenote.metrics.retrieval.TEMPERATURE", temperature)
     monkeypatch.setattr("cenote.metrics.retrieval.CHUNK", 7)
     torch.manual_seed(0)
     memory, queries = torch.randn(60, 8), torch.randn(33, 8)
     known, labels = torch.randint(0, 4, (60,)), torch.randint(0, 4, (33,))
-    accuracies = knn_accuracy(memory, known, queries, labels, (1, 10, 20))
+    accuracies = knn_accuracy(memory, known, queries, labels, (1, 10, 20), temperature)
     # The k-th and the next similarity differ by 1e-5 at least, the votes by 1e-3: rounding does not
     # decide.
     assert accuracies == {

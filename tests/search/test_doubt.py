@@ -15,6 +15,7 @@ from cenote.models.image_text.text_space import TextSpace
 from cenote.search.doubt import (
     BEST,
     MAX_SAMPLE,
+    MIN_LIKENESS,
     ScoreJudge,
     ShareCalibration,
     assess_texts,
@@ -82,8 +83,16 @@ def test_text_space_does_not_know_nonsense_and_other_languages(text_space: TextS
     ]
     for familiarity in assess_texts(texts, text_space):
         assert not familiarity.known, familiarity
-    (hammer,) = assess_texts(["hamer"], text_space)
-    assert not hammer.known and "hammer" in hammer.nearest[:2]  # spelled alike
+    for text, name in (("hamer", "hammer"), ("hors", "horse"), ("Elefant", "elephant")):
+        (typo,) = assess_texts([text], text_space)
+        assert not typo.known and name in typo.nearest  # spelled alike
+    for familiarity in assess_texts(["qwertyzxcv", "happiness", "хлеб", "xq"], text_space):
+        assert familiarity.nearest == ()
+
+
+def test_grass_is_not_a_plural(text_space: TextSpace) -> None:
+    gras, glasses = assess_texts(["gras", "sunglasses"], text_space)
+    assert not gras.known and glasses.known
 
 
 def test_long_texts_and_no_texts(text_space: TextSpace) -> None:
@@ -117,7 +126,7 @@ def test_a_clip_knows_texts_whose_images_are_nearer_than_those_of_made_up_words(
 
 def test_standardized_scores_by_hand() -> None:
     """Five unrelated texts: median 0.3, quartiles 0.2 and 0.4."""
-    null = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5])[:, None].expand(5, 12)
+    null = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5])
     curve = ShareCalibration(slope=2.0, intercept=-1.0)
     standardized = curve.standardize(torch.tensor([0.3, 0.5]), null)
     torch.testing.assert_close(standardized, torch.tensor([0.0, 1.349]))
@@ -185,19 +194,35 @@ def test_a_search_by_a_known_text_has_shares_as_scores(
     assert answer.notes == [] and answer.texts[0].known
 
 
-def test_a_known_text_that_no_image_shows_is_no_better_than_chance(
-    dogs: LocalStore, text_space: TextSpace
+@pytest.mark.parametrize("text", ["church", "brown bear"])  # which is like a dog
+def test_a_known_text_that_no_image_shows(
+    dogs: LocalStore, text_space: TextSpace, text: str
 ) -> None:
-    answer = search(dogs, text_space, "church")
+    answer = search(dogs, text_space, text)
     assert answer.texts[0].known and all(result.doubtful for result in answer.results)
-    (note,) = answer.notes
-    assert "chance" in note
+    assert answer.notes == [f'no image seems to show "{text}": these are the nearest']
+    is_chance = ShareCalibration().is_doubtful(torch.tensor(answer.results[0].score))
+    assert bool(is_chance) == (text == "church")
+
+
+def test_likeness_of_the_best_image_by_hand(dogs: LocalStore, text_space: TextSpace) -> None:
+    """0 at the median of unrelated texts, 1 at the cosine of the nearest class."""
+    judge, zebra = ScoreJudge(dogs, text_space), text_space.embed_texts(["zebra"])[0]
+    median = float(unrelated_scores(text_space, dogs.vectors(dogs.rows)).median())
+    highest = max(float(vector @ zebra / vector.norm()) for vector in text_space.classes)
+    for likeness in (-0.5, 0.0, MIN_LIKENESS - 0.01, MIN_LIKENESS + 0.01, 1.0):
+        best = median + likeness * (highest - median)
+        cosines = torch.tensor([best - 0.2, best])
+        assert judge.is_absent(3 * zebra, cosines) == (likeness < MIN_LIKENESS)
+    assert not ScoreJudge(dogs, ColourClip()).is_absent(zebra, cosines)  # type: ignore[arg-type]
 
 
 def test_nonsense_finds_nothing_but_texts(dogs: LocalStore, text_space: TextSpace) -> None:
     answer = search(dogs, text_space, "qwertyzxcv")
     (note,) = answer.notes
-    assert answer.results == [] and '"qwertyzxcv"' in note and answer.texts[0].nearest[0] in note
+    assert answer.results == [] and '"qwertyzxcv"' in note and "nearest" not in note
+    (note,) = search(dogs, text_space, "girafe").notes
+    assert note.endswith("nearest words that it knows: giraffe")
     named = search(dogs, text_space, "zxcvb")
     assert sorted(result.row for result in named.results) == [0, 1, 2]
     assert not any(result.doubtful for result in named.results)
@@ -222,5 +247,11 @@ def test_the_sample_follows_the_index(text_space: TextSpace, tmp_path: Path) -> 
     assert judge.shares(torch.tensor([0.5])) is None
     with index.writer() as writer:
         writer.put([ImageEntry("/p/a.jpg", "0" * 32)], unit(text_space.classes[:1]))
-    shares = judge.shares(torch.tensor([0.1, 0.5]))
+    cosines = torch.tensor([0.1, 0.5])
+    shares = judge.shares(cosines)
     assert shares is not None and 0 < float(shares[0]) < float(shares[1]) < 1
+    with index.writer() as writer:  # exchange the image
+        writer.put([ImageEntry("/p/a.jpg", "1" * 32)], unit(text_space.classes[500:501]))
+    expected = ScoreJudge(index, text_space).shares(cosines)
+    assert expected is not None and not torch.allclose(shares, expected)
+    torch.testing.assert_close(judge.shares(cosines), expected)

@@ -196,3 +196,18 @@ def test_a_word_of_every_image(tmp_path: Path) -> None:
     fused, visual = (search(index, "dog", top=50, visual_only=only) for only in (False, True))
     assert [r.row for r in fused.results] == [r.row for r in visual.results]
     assert all(result.matches for result in fused.results)
+
+
+def test_a_text_that_all_images_have_is_not_evidence(tmp_path: Path) -> None:
+    """Except for a text that the model does not know: there is nothing else to find them by."""
+    names = [f"{'cat' if i % 2 else 'dog'}/IMG_{i:04d}.jpg" for i in range(20)]
+    index = fill(tmp_path, names, caption="holiday cat")
+    captions = TextMatch("caption", "holiday cat")
+    terms, every, cats = [("cat", 1.0)], list(range(20)), list(range(1, 20, 2))
+    for view in (index, index.select(Filter(folders=("/p/photos/cat",)))):
+        evidence = find_evidence(view, terms, index)
+        assert evidence is not None and evidence.rows.tolist() == cats
+        assert evidence.fields == {"folder": 10} and captions not in evidence.matches(cats)[0]
+    evidence = find_evidence(index, terms, index, unknown={"cat"})
+    assert evidence is not None and evidence.rows.tolist() == every
+    assert find_evidence(index, [("holiday", 1.0), ("holiday", -1.0)], index) is None

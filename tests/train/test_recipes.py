@@ -39,7 +39,12 @@ from cenote.train.tasks.supervised import JSD_VIEWS, Jsd, join_batch_norms
 from .small_recipes import scaled_down
 
 NAMES = list_recipes()
-FIT = [name for name in NAMES if load_recipe(name).config.command == "fit"]
+# test_probing.py trains the recipe of a frozen backbone.
+FIT = [
+    name
+    for name in NAMES
+    if load_recipe(name).config.command == "fit" and not load_recipe(name).config.model.freeze
+]
 QUICK = "model: {backbone: resnet18, pool: simpool}\ntrain: {epochs: 3}\ndata: cub\npaper: {}\n"
 
 
@@ -149,6 +154,16 @@ def test_a_recipe_opens_with_command_cost_figure_and_confession(name: str) -> No
         ("sar/vit-small-dino", {"batch": 512, "epochs": 300, "sar": 0.01}),
         ("sar/vit-small-moco", {"batch": 1024, "epochs": 300, "sar": 0.01}),
         ("sar/vit-small-linear", {"optimizer": "momentum", "epochs": 100}),
+        (
+            "probing/ep",
+            {
+                "lr": 0.1 * 4096 / 256,
+                "batch": 8 * 512,
+                "epochs": 90,
+                "warmup": 10,
+                "optimizer": "lars",
+            },
+        ),
         ("localization/cub-gmp", {"batch": 32, "epochs": 50, "step_every": 15, "step_factor": 0.1}),
         (
             "localization/openimages-gmp",

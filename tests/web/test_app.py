@@ -7,6 +7,7 @@ from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -19,7 +20,7 @@ from cenote.web.jobs import busy
 from cenote.web.look import LookRequest
 from cenote.web.photos import DecodeRequest, shrink_jpeg
 from cenote.web.schemas import Contents, ModelInfo, Photo
-from cenote.web.search import ImageSearchRequest
+from cenote.web.search import ImageSearchRequest, SavedSearchesResponse
 from cenote.web.server import create_app
 from cenote.web.state import Limits, PhotoStore
 
@@ -95,6 +96,18 @@ def test_parameters_reach_the_worker() -> None:
         "like": (7, 8),
         "unlike": (9,),
     }
+
+
+@pytest.mark.parametrize("name", ["cats", "cats/dogs", "/a b/", "100%"])
+def test_names_of_saved_searches(name: str) -> None:
+    """As the page encodes them."""
+    jobs = StubJobs(lambda request: SavedSearchesResponse(searches=[], can_save=True))
+    state = state_of(jobs)
+    address = f"/api/searches/{quote(name, safe='')}"
+    for method, parameters in (("PUT", "?text=dog"), ("DELETE", "")):
+        assert get(state, address + parameters, method=method).status_code == 200
+    saved, deleted = jobs.submitted
+    assert (saved.save, saved.query.text) == (name, ("dog",)) and deleted.delete == name
 
 
 def test_answers_of_replaced_models_leave_the_cache(tmp_path: Path) -> None:

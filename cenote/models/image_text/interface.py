@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from ...backbones.preprocessing import Transform
 from ...unit import unit
+from ..pooled import PooledModel
 
 WORD = "$"  # stands for a made-up word in a template: "a photo of $"
 BATCH = 256  # texts at a time
 # Each pair is two words of one token each in any vocabulary: a text with one and the other differs
 # in one place.
 PLACEHOLDERS = (("dog", "cat"), ("a", "b"))
+Box = tuple[float, float, float, float]
 
 
 @runtime_checkable
@@ -59,6 +61,29 @@ class ImageNetwork(ImageText, Protocol):
 
 
 @runtime_checkable
+class LocalNetwork(ImageNetwork, Protocol):
+    """A model with features of positions, by which results can be ranked again."""
+
+    @property
+    def local_network(self) -> nn.Module:
+        """Pixels (B, 3, H, W) -> its output."""
+
+    def embed_local_output(self, output: Any) -> tuple[Tensor, Tensor]:
+        """The output of `local_network` -> vectors (B, dim), features (B, D, h, w)."""
+
+    def visible_box(self, width: int, height: int) -> Box:
+        """The part of an image that the network sees: x0, y0, x1, y1 in pixels."""
+
+
+@runtime_checkable
+class PositionEncoder(ImageText, Protocol):
+    """A model that can give every position of an image a vector."""
+
+    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+        """The image encoder, and its `classify(features)` (B, D) -> (B, dim), of any length."""
+
+
+@runtime_checkable
 class Invertible(ImageText, Protocol):
     """A model whose text encoder can be given a word that no vocabulary has."""
 
@@ -78,8 +103,20 @@ class Vocabulary(ImageText, Protocol):
     def known_names(self) -> Sequence[str]:
         """Names of what it can recognize."""
 
+    @property
+    def spellings(self) -> Sequence[str]:
+        """All names of texts that it knows, in lower case."""
+
     def familiarity(self, text: str) -> float:
         """How much of the text it knows, 0 to 1."""
+
+
+@runtime_checkable
+class ClassSpace(ImageText, Protocol):
+    """A model that places images between the vectors of classes."""
+
+    def highest_cosine(self, text: Tensor) -> float:
+        """The cosine of the text (dim,) to an image that is certainly of the nearest class."""
 
 
 def identity_of(name: str, *parts: nn.Module | Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ PLURALS = (
     ("ves", "fe"),
     ("men", "man"),
     ("es", ""),
-    ("", "s"),  # binoculars, sunglasses
+    ("", "s"),  # binoculars, sunglasses; not "gras", grass
 )
 IRREGULAR_PLURALS = {
     "mice": "mouse",
@@ -49,6 +49,7 @@ IRREGULAR_PLURALS = {
     "children": "child",
     "oxen": "ox",
 }
+MIN_FAMILIARITY = 0.5  # of a text that is known
 NAMED = 0.01  # least coverage of a noun of ImageNet-21k, however far it is from the classes
 
 
@@ -167,6 +168,16 @@ class Synsets:
             return 0.0
         return (max(coverages) + sum(coverages) / len(coverages)) / 2
 
+    @cached_property
+    def known_names(self) -> list[str]:
+        """Names of which the 1,000 classes cover at least half, in lower case."""
+        coverages = [self.coverage(synset) for synset in range(len(self.names))]
+        return [
+            name
+            for name, synsets in self.by_name.items()
+            if max(coverages[synset] for synset in synsets) >= MIN_FAMILIARITY
+        ]
+
     def named(self, phrase: str) -> list[int]:
         """Return the synsets of a name in the singular or plural."""
         phrase = IRREGULAR_PLURALS.get(phrase, phrase)
@@ -178,7 +189,7 @@ class Synsets:
         for ending, singular in PLURALS:
             if phrase.endswith(ending) and len(phrase) >= len(ending) + 2:
                 name = phrase[: len(phrase) - len(ending)] + singular
-                if name in self.by_name:
+                if name in self.by_name and not (singular == "s" and name.endswith("ss")):
                     return self.by_name[name]
         return []
 

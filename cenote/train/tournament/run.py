@@ -70,9 +70,9 @@ class TournamentConfig:
     def choices(self, has_matrices: bool) -> list[LearningRates]:
         """Return the learning rates that a candidate tries: every one of `rates` for the head.
 
-        The matrices of a pool learn at most with MAX_POOL_LR.
+        The matrices of a pool learn at most with MAX_POOL_LR, unless LARS adapts their steps.
         """
-        if not has_matrices:
+        if not has_matrices or self.settings.optimizer == "lars":
             return [LearningRates(lr) for lr in self.rates]
         choices = []
         for lr in self.rates:
@@ -279,7 +279,7 @@ def create_plan(
 
 
 def write_plan(path: Path, plan: Options, seeds: int, resume: bool) -> None:
-    """Save the plan; raise ValueError if a resumed tournament has another one."""
+    """Save the plan; raise ValueError if a resumed run has another one."""
     if resume:
         saved = json.loads(path.read_text())
         changes = [
@@ -288,7 +288,7 @@ def write_plan(path: Path, plan: Options, seeds: int, resume: bool) -> None:
             if saved.get(key) != value
         ]
         if changes:
-            raise ValueError(f"a resumed tournament must not change: {'; '.join(changes)}")
+            raise ValueError(f"a resumed run must not change: {'; '.join(changes)}")
     if rank() == 0:
         with write_atomically(path) as temporary:
             temporary.write_text(json.dumps({**plan, "seeds": seeds}, indent=2) + "\n")

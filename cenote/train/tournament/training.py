@@ -122,21 +122,20 @@ class CandidateTrainer:
         pool = head.pool
         if not isinstance(pool, OwnPool | None) and any(p.ndim for p in pool.parameters()):
             return None
-
-        def vectors(cached: CachedFeatures) -> Tensor:
-            batches = range(0, len(cached), KNN_BATCH)
-            parts = (range(i, min(i + KNN_BATCH, len(cached))) for i in batches)
-            return torch.cat(
-                [
-                    head.embed_features(cached.features(part).to(self.device)).flatten(1)
-                    for part in parts
-                ]
-            )
-
         memory, queries = self.features.train, self.features.evaluated
-        labels = [cached.labels.to(self.device) for cached in (memory, queries)]
-        shares = knn_accuracy(vectors(memory), labels[0], vectors(queries), labels[1], (KNN,))
+        shares = knn_accuracy(*self.vectors(head, memory), *self.vectors(head, queries), (KNN,))
         return 100 * shares[KNN]
+
+    @torch.inference_mode()
+    def vectors(self, head: PooledHead, cached: CachedFeatures) -> tuple[Tensor, Tensor]:
+        """Return what the head classifies, (images, D), and the labels."""
+        starts = range(0, len(cached), KNN_BATCH)
+        batches = (range(i, min(i + KNN_BATCH, len(cached))) for i in starts)
+        vectors = [
+            head.embed_features(cached.features(batch).to(self.device)).flatten(1)
+            for batch in batches
+        ]
+        return torch.cat(vectors), cached.labels.to(self.device)
 
     def _seconds_of_step(self, head: PooledHead) -> float:
         positions = range(min(self.settings.batch, len(self.features.train)))

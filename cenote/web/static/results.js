@@ -26,7 +26,7 @@ export function resultGrid(response, query, actions) {
   const first = response.results.findIndex(({ doubtful }) => doubtful);
   const grid = el("div", { class: "results", role: "group", "aria-label": "Results, the best first" },
     response.results.flatMap((result, place) => [
-      first > 0 && place === first && el("p", { class: "apart" }, "No better than chance:"),
+      first > 0 && place === first && el("p", { class: "apart" }, "Doubtful:"),
       card(result, place, actions, () => closer(response.results, place, reasons, actions)),
     ]));
   roving(grid, ".result");
