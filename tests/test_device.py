@@ -115,3 +115,11 @@ def test_an_image_text_model_is_moved_to_the_device(monkeypatch: pytest.MonkeyPa
     meta = torch.device("meta")
     monkeypatch.setattr("cenote.search.load.default_device", lambda: meta)
     assert image_text_device(open_image_text("text-space")) == meta
+
+
+def test_a_text_map_is_moved_to_a_device() -> None:
+    from cenote.models.image_text import create_image_text
+    from cenote.models.text_map import TextMap
+
+    text_map = TextMap(create_image_text("text-space"), "a dog").to("meta")
+    assert text_map.vectors(torch.zeros(4, 1000, device="meta")).is_meta

@@ -13,6 +13,7 @@ from ..device import is_out_of_memory
 from .cls import class_tokens, remove_class_tokens
 from .families import MERGES, READERS, STRIDES, family_of, num_channels
 from .preprocessing import Preprocessing
+from .sources import Options
 from .transformers_encoder import TransformersEncoder
 
 
@@ -49,8 +50,8 @@ class Backbone(nn.Module):
         self.dim = num_channels(model)
         self.preprocessing = preprocessing or Preprocessing.of(model)
         # Of `create_backbone`, to create the same architecture again; None if it is unknown.
-        self.options: dict[str, Any] | None = None
-        self.arguments: dict[str, Any] = {}  # of the architecture, from a folder or the hub
+        self.options: Options | None = None
+        self.arguments: Options = {}  # of the architecture, from a folder or the hub
         self.source: dict[str, str] | None = None  # name and digest of such weights
         self.registers = 0  # tokens behind CLS that `Features` have: for the model's own pooling
 

@@ -1,5 +1,5 @@
-"""A backbone by name: timm's, one whose weights are part of this package, two very small ones, and networks
-of the papers that timm does not have.
+"""A backbone by name: timm's, one whose weights are part of this package, two very small ones,
+networks of the papers that timm does not have, and models of Hugging Face transformers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .backbone import Backbone
 from .hugging_face import ARCHITECTURE, HUGGING_FACE, create_encoder, read_hugging_face
 from .networks import NETWORKS
 from .preprocessing import Preprocessing
-from .sources import is_source, read_source, sha256
+from .sources import Options, is_source, read_source, sha256
 from .weights import load_weights, without_retries
 
 # EfficientNet-Lite0 with ImageNet-1k weights: trained features on a machine without network. The
@@ -27,7 +27,6 @@ LITE0 = "tf_efficientnet_lite0"
 LITE0_WEIGHTS = Path(__file__).with_name("lite0.safetensors")
 LITE0_PREPROCESSING = Preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3)
 # Networks that two cores train in minutes: timm's name and options.
-Options = dict[str, Any]  # of timm's create_model
 MICRO: dict[str, tuple[str, Options]] = {
     # 0.7 million parameters, 8 x 8 positions
     "vit_micro": (
@@ -115,7 +114,8 @@ def _from_transformers(
         backbone = Backbone(create_encoder(name, **options), name)
         backbone.arguments = options
     else:
-        for option in options:
+        if options:
+            option = next(iter(options))
             raise ValueError(f"'{name}' has no argument '{option}': its config.json has them all")
         source = read_hugging_face(name, pretrained)
         backbone = Backbone(source.encoder, source.architecture, source.preprocessing)

@@ -22,7 +22,7 @@ import torch
 
 from ..extras import require
 from .preprocessing import Preprocessing
-from .sources import sha256
+from .sources import Options, sha256
 from .transformers_encoder import TransformersEncoder
 from .weights import without_retries
 
@@ -33,6 +33,7 @@ REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 SMALL_FILES = [CONFIG, "preprocessor_config.json", "processor_config.json"]
 WEIGHT_FILES = [WEIGHTS, INDEX, "model-*-of-*.safetensors"]
+MODEL_OPTIONS = ("add_pooling_layer",)  # arguments of the model, not of its configuration
 # Which intermediate maps transformers' own backbones return: the last hidden state stays the same.
 FOR_PYRAMIDS = {"out_features", "out_indices", "_out_features", "_out_indices", "stage_names"}
 
@@ -40,7 +41,7 @@ FOR_PYRAMIDS = {"out_features", "out_indices", "_out_features", "_out_indices", 
 class HuggingFaceModel(NamedTuple):
     encoder: TransformersEncoder
     architecture: str
-    arguments: dict[str, Any]  # of `create_encoder`
+    arguments: Options  # of `create_encoder`
     preprocessing: Preprocessing
     source: dict[str, str] | None  # name and digest of the weights
 
@@ -72,7 +73,7 @@ def create_encoder(architecture: str, **arguments: Any) -> TransformersEncoder:
     if model_type not in transformers.CONFIG_MAPPING:
         raise ValueError(_unknown_type(architecture, model_type))
     config_class = transformers.CONFIG_MAPPING[model_type]
-    options = {k: arguments.pop(k) for k in ("add_pooling_layer",) if k in arguments}
+    options = {k: arguments.pop(k) for k in MODEL_OPTIONS if k in arguments}
     for argument in arguments:
         if argument not in _parameters(config_class):
             raise ValueError(f"'{architecture}' has no argument '{argument:.80}'")
@@ -160,13 +161,13 @@ def _model_class(config: Any, name: str) -> Any:
 
 
 def _parameters(config_class: Any) -> set[str]:
-    """Return the names of what distinguishes this architecture from all others."""
+    """Return the names of the arguments that only this architecture has."""
     shared = require("transformers", extra="hf").PreTrainedConfig
     names = set(inspect.signature(config_class).parameters) - FOR_PYRAMIDS - {"kwargs"}
     return names - set(inspect.signature(shared).parameters) - set(shared().to_dict())
 
 
-def _arguments(config: Any) -> dict[str, Any]:
+def _arguments(config: Any) -> Options:
     names = _parameters(type(config))
     return {name: value for name, value in config.to_dict().items() if name in names}
 
@@ -184,8 +185,8 @@ def _weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(set(names))]
 
 
-def _load(folder: Path, config: Any, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the model with its weights, and its arguments: without a pooler if that is untrained."""
+def _load(folder: Path, config: Any, arguments: Options) -> tuple[Any, Options]:
+    """Return the model with its weights, and its arguments; an untrained pooler is left out."""
     model_class = _model_class(config, str(folder))
     with _quiet():
         try:
@@ -250,14 +251,14 @@ def _share(crop: int, short_side: int) -> float:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence transformers' progress bars and its reports on weights of other parts."""
-    logging_of = require("transformers.utils.logging", extra="hf")
-    verbosity, bars = logging_of.get_verbosity(), logging_of.is_progress_bar_enabled()
-    logging_of.set_verbosity_error()
-    logging_of.disable_progress_bar()
+    """Silence the progress bars of transformers and its warnings about unused weights."""
+    library = require("transformers.utils.logging", extra="hf")
+    verbosity, bars = library.get_verbosity(), library.is_progress_bar_enabled()
+    library.set_verbosity_error()
+    library.disable_progress_bar()
     try:
         yield
     finally:
-        logging_of.set_verbosity(verbosity)
+        library.set_verbosity(verbosity)
         if bars:
-            logging_of.enable_progress_bar()
+            library.enable_progress_bar()

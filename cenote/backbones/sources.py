@@ -18,15 +18,17 @@ LOCAL, HUB = "local-dir:", "hf-hub:"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # Weights come from the given file alone: no argument may lead to others.
 OTHER_WEIGHTS = re.compile(
-    "pretrained(?!_window_sizes).*|weights|checkpoint_path|cache_dir|.*_filter(_fn)?|(model|feature)_cfg|config"
+    "pretrained(?!_window_sizes).*|weights|checkpoint_path|cache_dir|.*_filter(_fn)?"
+    "|(model|feature)_cfg|config"
 )
+Options = dict[str, Any]  # arguments of an architecture by name
 
 
 class Source(NamedTuple):
     """A timm model that is not in timm's list."""
 
     architecture: str
-    arguments: dict[str, Any]  # of timm's create_model
+    arguments: Options  # of timm's create_model
     settings: dict[str, Any]  # timm's `pretrained_cfg`: image size, mean, deviation, classes
     weights: Path | None
 

@@ -26,7 +26,7 @@ class TransformersEncoder(nn.Module):
     """`forward_features` gives `last_hidden_state`, `forward_head` makes `pooler_output` of it.
 
     One image is run to find out the layout of the features and what follows them. `has_own_pooling`
-    is False if `pooler_output` is made in a way that is unknown here.
+    is False if `forward_head` cannot reproduce `pooler_output`.
     """
 
     def __init__(self, model: Any, name: str) -> None:
@@ -62,11 +62,11 @@ class TransformersEncoder(nn.Module):
 
     @torch.no_grad()
     def _run_one_image(self) -> tuple[Any, list[str]]:
-        """Return the model's output, and the names of the LayerNorms that are applied to vectors."""
+        """Return the model's output, and the names of the LayerNorms applied to vectors."""
         names: list[str] = []
         handles = [
             layer.register_forward_hook(
-                lambda layer, given, out, name=name: names.append(name) if out.ndim == 2 else None
+                lambda layer, inputs, out, name=name: names.append(name) if out.ndim == 2 else None
             )
             for name, layer in self.encoder.named_children()
             if isinstance(layer, nn.LayerNorm)
@@ -76,7 +76,7 @@ class TransformersEncoder(nn.Module):
         try:
             out = self.eval()._run(images)
             spatial = isinstance(out.last_hidden_state, Tensor) and out.last_hidden_state.ndim > 2
-        except Exception as error:  # whatever a model does that is not for single images
+        except Exception as error:  # a model that is not for single images may raise anything
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ValueError(
                 f"'{self.name}' gives no features of images alone ({reason[:200]}): {REMEDY}"
@@ -183,7 +183,7 @@ class TransformersEncoder(nn.Module):
         self.num_prefix_tokens -= len(tokens)
 
 
-def _drop_first(count: int, layer: nn.Module, given: Any, out: Any) -> Any:
+def _drop_first(count: int, layer: nn.Module, inputs: Any, out: Any) -> Any:
     """Drop the first tokens of the embeddings, which some models return in a tuple."""
     if isinstance(out, tuple):
         return out[0][:, count:], *out[1:]
@@ -191,7 +191,7 @@ def _drop_first(count: int, layer: nn.Module, given: Any, out: Any) -> Any:
 
 
 class _Nothing(nn.Module):
-    """What is left of a pooler in the encoder."""
+    """Replaces the pooler of an encoder: `pooler_output` is None."""
 
     def forward(self, *inputs: Any) -> None:
         return None

@@ -50,9 +50,9 @@ def run(
     nearest neighbours, a linear layer on the CLS token or the average of the patches, and EP on the
     patches, also with the CLS token if there is one. All read the same features, which are computed
     once. Validation images select the learning rate, the epoch, k and the temperature; the numbers
-    are those of test images, which are held out if there is no such split. OUT contains index.html,
-    results.json, table.md and table.txt. If it is killed, --resume continues and ends with the same
-    numbers; it may also add seeds and backbones.
+    are those of test images, which are held out if the data has no test split. OUT contains
+    index.html, results.json, table.md and table.txt. If it is killed, --resume continues and ends
+    with the same numbers; it may also add seeds and backbones.
 
     Args:
         data: a folder of class folders, a list, NAME:FOLDER, world/small: see cenote data.

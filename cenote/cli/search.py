@@ -96,10 +96,10 @@ def run(
 
     The score of a text is the estimated share of right images at that score, by what they look like
     and by the classes, folder and file names, captions and keywords in which it occurs; doubtful
-    images are listed apart. Other scores are cosines to the query, or to
-    the sum that represents it; WeiCom's are from 0 to 1, those of product, basic and normalised-sum
-    have scales of their own. Near-duplicates are hidden behind the best of them; a file that does
-    not exist any longer is marked. Exit code 2: wrong input, or an index that cannot be used.
+    images are listed apart. Other scores are cosines to the query, or to the sum that represents it;
+    WeiCom's are from 0 to 1, those of product, basic and normalised-sum have scales of their own.
+    Near-duplicates are hidden behind the best of them; a file that does not exist any longer is
+    marked. Exit code 2: wrong input, or an index that cannot be used.
 
     Args:
         index: a folder of cenote index, or Milvus as there.

@@ -40,8 +40,8 @@ def simpool_gamma(backbone: Backbone) -> float:
 def is_transformer(backbone: Backbone) -> bool:
     """Return whether a layer has attention heads."""
     return any(
-        "pool" not in name and any(hasattr(part, attribute) for attribute in HEADS)
-        for name, part in backbone.named_modules()
+        "pool" not in name and any(hasattr(layer, attribute) for attribute in HEADS)
+        for name, layer in backbone.named_modules()
     )
 
 
@@ -117,7 +117,7 @@ class PoolAndHead(nn.Module):
     """Features -> vectors, maps and logits: what a model and a head on cached features share."""
 
     pool: Pool | None  # None: the CLS token is the vector
-    # What is pooled: the "patches", "all" of [CLS; patches], or "summary" tokens; "cls" without a pool.
+    # What is pooled: "patches", "all" of [CLS; patches], or "summary" tokens; "cls": no pool.
     tokens: str
     after: nn.Module  # the last LayerNorm, where it stands behind the pool
     embedding: nn.Module  # the linear layer behind that, where vectors are made to be compared

@@ -19,7 +19,7 @@ class Layers(Backbone):
     The channels of the layers' tokens are concatenated, CLS tokens included: every position keeps
     its place, and a pool has one map. With `summary` every layer becomes two tokens instead, its
     CLS token and the mean of its patch tokens [Ciernik et al. 2026], on a grid of layers x 2; or
-    one, the mean, where there is no CLS token. Narrower stages are padded with zeros, as theirs.
+    one, the mean, without a CLS token. Narrower stages are padded with zeros, as in the paper.
     Layers behind the last chosen one are removed.
     """
 
@@ -29,7 +29,8 @@ class Layers(Backbone):
         model: Any = backbone.model
         if not hasattr(model, "prune_intermediate_layers"):
             raise ValueError(
-                f"timm does not give the layers of '{backbone.name}': leave out feature_layers (--layers)"
+                f"timm does not give the layers of '{backbone.name}': leave out feature_layers "
+                "(--layers)"
             )
         count = len(model.prune_intermediate_layers(None, prune_head=False))  # removes nothing
         self.layers, self.summary = sorted(set(layers)), summary
@@ -41,12 +42,12 @@ class Layers(Backbone):
         self.layers_have_cls = backbone.has_cls and "return_prefix_tokens" in options
         self.indices = [layer - 1 for layer in self.layers]
         model.prune_intermediate_layers(self.indices, prune_head=True)
-        described = list(model.feature_info)  # blocks that were added to a ViT are as its last one
-        infos = [described[min(i, len(described) - 1)] for i in self.indices]
+        stages = list(model.feature_info)  # blocks that were added to a ViT are like its last one
+        infos = [stages[min(i, len(stages) - 1)] for i in self.indices]
         if not summary and len({info["reduction"] for info in infos}) > 1:
             raise ValueError(
-                f"the layers {self.layers} of '{backbone.name}' have maps of different sizes, whose "
-                "channels cannot be concatenated: fpn='P3' (--fpn P3) joins stages, "
+                f"the layers {self.layers} of '{backbone.name}' have maps of different sizes, "
+                "whose channels cannot be concatenated: fpn='P3' (--fpn P3) joins stages, "
                 "tokens='summary' (--tokens summary) their means"
             )
         widths = [info["num_chs"] for info in infos]

@@ -36,10 +36,10 @@ KINDS = ("auto", "pool", "cls", "rollout", "cam", "gradcam")
 class PooledModel(SavedModel):
     """`model(images)` logits, `model.embed(images)` vectors, `model.attend(images)` maps.
 
-    `tokens`: what is pooled, the "patches", "all" of [CLS; patches], the "summary" tokens of several
-    layers (see `Layers`), or nothing: the "cls" token is the vector. `norm`: where the encoder's
-    last LayerNorm stands, "before" the pool (the supervised ViT of SimPool), "after" it (its DINO
-    ViT and ConvNeXt) or nowhere, "none" (its ResNet).
+    `tokens`: what is pooled, the "patches", "all" of [CLS; patches], the "summary" tokens of
+    several layers (see `Layers`), or nothing: the "cls" token is the vector. `norm`: where the
+    encoder's last LayerNorm stands, "before" the pool (the supervised ViT of SimPool), "after" it
+    (its DINO ViT and ConvNeXt) or nowhere, "none" (its ResNet).
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class PooledModel(SavedModel):
         check_choice("kind", kind, KINDS)
         if self.tokens == "summary":
             raise ValueError(
-                "this model pools CLS tokens and means of whole layers, which have no positions and "
-                "so no map: results.json of the run has the attention to each layer, and "
+                "this model pools CLS tokens and means of whole layers, which have no positions "
+                "and so no map: results.json of the run has the attention to each layer, and "
                 "tokens='patches' (--tokens patches) has maps"
             )
         possible = self.map_kinds()

@@ -156,15 +156,16 @@ def save_model(model: SavedModel, folder: str | Path) -> None:
     new model counts: the new weights are beside it by then, under a name made of that digest.
     """
     preprocessing = model.backbone.preprocessing
-    config: dict[str, Any] = {
+    versions = {"cenote": __version__, "torch": torch.__version__, "timm": timm.__version__}
+    if model.backbone.name.startswith(ARCHITECTURE):
+        versions["transformers"] = version("transformers")
+    config = {
         "format": FORMAT,
         "model": arguments_of(model),
         "class_names": model.class_names,
         "preprocessing": {key: getattr(preprocessing, key) for key in PREPROCESSING},
-        "versions": {"cenote": __version__, "torch": torch.__version__, "timm": timm.__version__},
+        "versions": versions,
     }
-    if model.backbone.name.startswith(ARCHITECTURE):
-        config["versions"]["transformers"] = version("transformers")
     if model.multi_label:
         config["multi_label"] = True
     if model.map_kind is not None:

@@ -39,8 +39,9 @@ class TextMap(PooledModel):
         encoder, vectors = model.position_encoder()
         super().__init__(encoder.backbone, encoder.pool, None, encoder.tokens, encoder.norm)
         self.encoder, self.vectors, self.text = encoder, vectors, text
-        others = model.embed_texts(contrast_texts(model))
-        self.register_buffer("direction", model.embed_texts([text])[0] - others.mean(0))
+        self.image_text = model  # whose tensors `vectors` uses: they move to a device, too
+        contrasts = model.embed_texts(contrast_texts(model))
+        self.register_buffer("direction", model.embed_texts([text])[0] - contrasts.mean(0))
         self.config = encoder.config
 
     def map_kinds(self) -> list[str]:
@@ -52,9 +53,10 @@ class TextMap(PooledModel):
         if kind not in ("auto", "text"):
             raise ValueError(f"the map of a text is of kind 'text', got '{kind}'")
         tokens, grid = position_tokens(self.encoder, images)
-        alone = tokens.flatten(0, 1)  # (B N, D), each in the place of all tokens
-        registers = alone[:, None].expand(-1, self.backbone.registers, -1)
-        output = self.encoder.classify(Features(alone[:, None], (1, 1), alone, registers))
+        positions = tokens.flatten(0, 1)  # (B N, D), each in the place of all tokens of an image
+        registers = positions[:, None].expand(-1, self.backbone.registers, -1)
+        features = Features(positions[:, None], (1, 1), positions, registers)
+        output = self.encoder.classify(features)
         similarities = self.vectors(output) @ self.direction  # (B N)
         return similarities.view(len(images), 1, *grid)
 

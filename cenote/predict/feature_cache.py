@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
     def vectors(self) -> int:
         return self.grid[0] * self.grid[1] + self.cls + self.registers
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return the fields; stores without registers have the names they had before."""
         return {k: v for k, v in self._asdict().items() if v or k != "registers"}
 
@@ -132,7 +132,7 @@ class FeatureCache:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or cache_folder()
 
-    def open(self, made_by: dict[str, Any], layout: Layout) -> FeatureStore:
+    def open(self, made_by: Mapping[str, object], layout: Layout) -> FeatureStore:
         """Open the store of these settings (backbone, weights, transform); create it if needed."""
         description = {"made_by": made_by, "layout": layout.describe()}
         name = digest_of(json.dumps(description, sort_keys=True).encode()).hex()
@@ -355,9 +355,9 @@ def check_space(store: FeatureStore, images: int) -> None:
 
 def describe_features(
     backbone: Backbone, preprocessing: Preprocessing, view: str = "plain"
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return everything that changes the features."""
-    description: dict[str, Any] = {
+    description: dict[str, object] = {
         "backbone": backbone.name,
         "weights": weights_digest(backbone),
         # Two networks may have the same weights.

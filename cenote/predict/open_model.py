@@ -11,12 +11,12 @@ from ..backbones import create_backbone
 from ..device import default_device
 from ..models import PooledModel, load
 from ..models.image_text import Vocabulary, create_image_text
+from ..models.image_text.synsets import MIN_FAMILIARITY
 from ..models.own import default_pool
 from ..models.pooled import Assembly, assemble
 from ..models.text_map import TextMap
 
 log = logging.getLogger(__name__)
-KNOWN = 0.5  # familiarity of a text that an image-text model knows
 
 
 def open_model(
@@ -72,7 +72,7 @@ def open_text_map(model: str, text: str) -> TextMap:
     if not text.strip():
         raise ValueError("--text needs at least one word, such as 'a dog', got an empty text")
     image_text = create_image_text(model)
-    if isinstance(image_text, Vocabulary) and image_text.familiarity(text) < KNOWN:
+    if isinstance(image_text, Vocabulary) and image_text.familiarity(text) < MIN_FAMILIARITY:
         log.warning("'%s' does not know '%s': its maps are a guess", image_text.name, text)
     text_map = TextMap(image_text, text)
     preprocessing = replace(text_map.backbone.preprocessing, scaled_decoding=True)

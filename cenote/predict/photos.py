@@ -128,7 +128,8 @@ class PhotoPredictor:
         )
         if isinstance(self.head, int) and not 0 <= self.head < self.heads:
             raise ValueError(
-                f"this model gives {self.heads} map(s) a photograph: there is no map {self.head}"
+                f"this model gives {self.heads} map(s) a photograph, counted from 0: got --head "
+                f"{self.head}"
             )
 
     def _count_heads(self, images: Tensor) -> int:

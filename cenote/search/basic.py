@@ -70,7 +70,7 @@ _STYLES = """
 STYLES = [" ".join(name.split()) for name in _STYLES.split(",")]
 
 
-class Sample(NamedTuple):
+class ScaleSample(NamedTuple):
     """Vectors of unit length whose smallest similarities are the zero of the scores."""
 
     images: Tensor  # (N, D)
@@ -90,8 +90,8 @@ def basic(
     queries: Sequence[ComposedQuery],
     context: CompositionContext,
     mean: str = "",
-    subjects: Sequence[str] = "",
-    styles: Sequence[str] = "",
+    subjects: str | Sequence[str] = "",
+    styles: str | Sequence[str] = "",
     scale: str = "",
     contrast: float = CONTRAST,
     components: int = COMPONENTS,
@@ -130,7 +130,7 @@ def basic(
 
 
 def read_corpus(path: Path) -> list[str]:
-    """Read the first column of a CSV, as the authors do: a header is a word, and none is removed."""
+    """Read the first column of a CSV as the authors do: a header or a duplicate is a word, too."""
     with errors_in(path), open(path, encoding="utf-8-sig", newline="") as file:
         words = [row[0] for row in csv.reader(file) if row]
     check(len(words) > 1, f"{path} has {len(words)} words: BASIC needs at least 2")
@@ -138,7 +138,7 @@ def read_corpus(path: Path) -> list[str]:
 
 
 def read_mean(path: Path, dim: int) -> Tensor:
-    """Read the mean (D,) of image vectors: {"laion_1m_mean": tensor} in a pickle, or np.save's array."""
+    """Read the mean (D,) of image vectors: a pickled {"laion_1m_mean": tensor}, or a .npy array."""
     contents = read_pickle(path)
     with errors_in(path):
         if isinstance(contents, dict):
@@ -147,12 +147,12 @@ def read_mean(path: Path, dim: int) -> Tensor:
         return mean
 
 
-def read_sample(path: Path, dim: int) -> Sample:
-    """Read np.save's dictionary of image_features (N, D) and text_features (M, D)."""
+def read_sample(path: Path, dim: int) -> ScaleSample:
+    """Read a .npy file of a dictionary: image_features (N, D) and text_features (M, D)."""
     contents = read_pickle(path)
     with errors_in(path):
         images, texts = (contents[f"{kind}_features"] for kind in ("image", "text"))
-        return Sample(unit(_float_vectors(images, dim)), unit(_float_vectors(texts, dim)))
+        return ScaleSample(unit(_float_vectors(images, dim)), unit(_float_vectors(texts, dim)))
 
 
 def _float_vectors(values: Any, dim: int) -> Tensor:
@@ -184,7 +184,7 @@ def basic_space(
     contrast: float = CONTRAST,
     components: int = COMPONENTS,
     image_mean: Tensor | None = None,
-    sample: Sample | None = None,
+    sample: ScaleSample | None = None,
 ) -> BasicSpace:
     """Compute means, the contrastive projection and the minima."""
     if image_mean is None:
@@ -196,7 +196,7 @@ def basic_space(
     count = min(components, int((values > 0).sum()))
     top = vectors[:, len(values) - count :].float()  # eigenvalues ascend
     if sample is None:
-        sample = Sample(_sample(database, positive.vectors), positive.vectors)
+        sample = ScaleSample(_sample(database, positive.vectors), positive.vectors)
     images, texts = sample.images - image_mean, sample.texts - text_mean
     minima = _lowest(texts, images), _lowest(images, images)
     return BasicSpace(image_mean, text_mean, top @ top.T, minima)

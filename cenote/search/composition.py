@@ -105,7 +105,7 @@ def _cancelled(query: ComposedQuery) -> ValueError:
 
 
 def text_vectors(model: ImageText, queries: Sequence[ComposedQuery]) -> Tensor:
-    """Return (Q, D): a query's text vector, or its wanted less its unwanted texts at unit length."""
+    """Return (Q, D): a query's text vector, or its wanted minus its unwanted texts, normalized."""
     pairs = [[] if query.text is not None else weighted_texts(query) for query in queries]
     encoded = encode_texts(model, [text for terms in pairs for text, _ in terms])
     blocks = encoded.split([len(terms) for terms in pairs])

@@ -71,8 +71,8 @@ def assess_texts(
         scores = ((reached - null.mean()) / null.std().clamp(min=1e-6)).tolist()
         is_known = (reached > null.quantile(NULL_QUANTILE)).tolist()
     return [
-        TextFamiliarity(text, known, score, _nearest(text, vector, model, score))
-        for text, vector, known, score in zip(texts, vectors, is_known, scores, strict=True)
+        TextFamiliarity(text, knows_it, score, _nearest(text, vector, model, score))
+        for text, vector, knows_it, score in zip(texts, vectors, is_known, scores, strict=True)
     ]
 
 

@@ -2,10 +2,9 @@
 
 `vectors-G.bin` holds a row for each image, `words-G.bin` the ids of its nearest words,
 `local-G.bin` its local vectors, and `images.sqlite` everything else, including the number of valid
-rows. Rows are appended before
-SQLite knows of them; removed rows stay in the matrix until a writer compacts it into generation
-G + 1. A process that is killed at any moment leaves at most rows that are not valid yet, which the
-next writer overwrites, and the rows of a reader never change.
+rows. Rows are appended before SQLite knows of them; removed rows stay in the matrix until a writer
+compacts it into generation G + 1. A process that is killed at any moment leaves at most rows that
+are not valid yet, which the next writer overwrites, and the rows of a reader never change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rank results again by local vectors, and tell where they match: late interaction (MaxSim).
+"""Re-rank results by local vectors, and show where they match: late interaction (MaxSim).
 
 An index may store, beside the vector of an image, k local ones: the means of the network's last map
 over the cells of a square grid. The score of a candidate is the mean over the cells of the query of

@@ -1,4 +1,4 @@
-"""Callbacks of a training run, and loggers that are callbacks: TensorBoard, W&B, MLflow, trackio."""
+"""Callbacks of a training run, and loggers: TensorBoard, W&B, MLflow, trackio."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ..extras import require
 
@@ -95,11 +95,13 @@ LOGGERS: dict[LoggerName, type[Callback]] = {
 }
 
 
-def flatten(metrics: Metrics) -> dict[str, Any]:
+def flatten(metrics: Metrics) -> dict[str, float]:
     """Return the metrics by names such as "accuracy/simpool@0.001", or "accuracy" of one model."""
-    several = len(metrics) > 1
+    if len(metrics) == 1:
+        (values,) = metrics.values()
+        return dict(values)
     return {
-        f"{metric}/{name}" if several else metric: value
+        f"{metric}/{name}": value
         for name, values in metrics.items()
         for metric, value in values.items()
     }

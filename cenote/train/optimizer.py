@@ -42,8 +42,8 @@ def create_optimizer(module: nn.Module, settings: Settings) -> Optimizer:
         # LARS adapts the steps of all matrices; timm's, by default, of weights that decay.
         matrices = [p for p in module.parameters() if p.ndim > 1]
         _regroup(optimizer, matrices, lambda group: {"always_adapt": True})
-    for part in module.modules():
-        for parameters, factor in getattr(part, "lr_factors", tuple)():
+    for layer in module.modules():
+        for parameters, factor in getattr(layer, "lr_factors", tuple)():
             _scale_lr(optimizer, parameters, factor)
     if settings.pool_lr_factor != 1:
         _scale_lr(optimizer, pool_matrices(module), settings.pool_lr_factor)

@@ -40,6 +40,7 @@ from .tournament.training import CandidateTrainer
 PLAN = "probe.json"
 # Of k-NN: those that the benchmark searches.
 NEIGHBOURS, TEMPERATURES = (5, 10, 15, 20, 50, 100, 200), (0.07, 0.1, 0.2)
+KNN_OF = {LINEAR: KNN, LINEAR_OWN: KNN_OWN}  # k-NN of the vectors that a linear probe reads
 MIN_STEPS = 16  # of an epoch: few images have a smaller batch than the recipe
 logger = logging.getLogger(__name__)
 
@@ -53,8 +54,10 @@ class Encoder:
 
     @property
     def folder(self) -> str:
-        """The name of a folder for it."""
-        name = self.backbone if self.weights is None else f"{self.backbone}-{self.weights.stem}"
+        """The name of a folder for it; weights of several runs may all be model.safetensors."""
+        name = self.backbone
+        if self.weights is not None:
+            name += f"-{self.weights.resolve().parent.name}-{self.weights.stem}"
         return "".join(c if c.isalnum() or c in ".-" else "_" for c in name)
 
 
@@ -118,9 +121,9 @@ def run_probe(
 
 
 def probe_splits(data: Dataset, seed: int) -> Splits:
-    """Return the splits; without a test split, that of validation is one and another is held out.
+    """Return the splits; nothing is selected on the test images.
 
-    So nothing is ever selected on the images that are reported.
+    Without a test split, the validation split is the test, and another one is held out.
     """
     splits = split(data, seed=seed)
     if splits.test is None:
@@ -150,7 +153,7 @@ def probe_candidates(frozen: FrozenBackbone) -> list[Candidate]:
 def probe_backbone(
     splits: Splits, folder: Path, config: TournamentConfig, device: torch.device
 ) -> BackboneResult:
-    """Probe one backbone; resume if `folder` has a part of the same run."""
+    """Probe one backbone; resume if it was started in `folder` before."""
     resume, settings = (folder / PLAN).is_file(), config.settings
     started = time.monotonic()
     backbone = create_backbone(config.backbone, pretrained=True, weights=config.weights)
@@ -171,9 +174,9 @@ def probe_backbone(
     trainer = CandidateTrainer(frozen, features, len(splits.train.classes), settings, device)
     extracted = time.monotonic()
     probes = {
-        {LINEAR: KNN, LINEAR_OWN: KNN_OWN}[candidate.name]: nearest_neighbours(trainer, candidate)
+        KNN_OF[candidate.name]: nearest_neighbours(trainer, candidate)
         for candidate in candidates
-        if candidate.name in (LINEAR, LINEAR_OWN)
+        if candidate.name in KNN_OF
     }
     for name, result in train_candidates(config, trainer, candidates, folder, resume)[0].items():
         probes[name] = ProbeResult(
@@ -182,7 +185,7 @@ def probe_backbone(
     assert features.test is not None
     return BackboneResult(
         backbone=config.backbone,
-        weights=None if config.weights is None else config.weights.name,
+        weights=None if config.weights is None else "/".join(config.weights.parts[-2:]),
         size=frozen.backbone.preprocessing.size,
         grid=list(features.train.store.layout.grid),
         dim=frozen.backbone.dim,

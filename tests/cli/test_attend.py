@@ -205,7 +205,7 @@ def test_a_saved_model(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixtur
         (["--batch", "0"], "batch must be at least 1"),
         (["--head", "0"], "one object map, without heads"),
         (["--head", "all"], "one object map, without heads"),
-        (["--head", "3", "--pool", "simpool"], "there is no map 3"),
+        (["--head", "3", "--pool", "simpool"], "counted from 0: got --head 3"),
         (["--bckbone", "lite0"], "--backbone"),
     ],
 )
@@ -354,7 +354,7 @@ def test_the_map_of_a_text(photos: Path, tmp_path: Path, capfd: pytest.CaptureFi
         (["--pool", "gap"], "--text needs an image-text model"),
         (["--model", str(tmp_path)], "not a saved model"),
         (["--model", "resnet50"], "no model 'resnet50'"),
-        (["--head", "2"], "there is no map 2"),
+        (["--head", "2"], "counted from 0: got --head 2"),
     ):
         command = ["attend", str(photos / "ball.jpg"), "--text", "a ball", "-o", str(out)]
         assert main([*command, *options]) == 2

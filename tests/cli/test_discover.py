@@ -142,7 +142,7 @@ def test_pictures_that_it_wrote_are_not_photographs(photos: Path) -> None:
             ["--keys", "block", "--method", "lost"],
             "no attention over all patches was seen in 'lite0'",
         ),
-        (["--head", "9", "--method", "dinoseg"], "there is no head 9"),
+        (["--head", "9", "--method", "dinoseg"], "counted from 0: got --head 9"),
     ],
 )
 def test_sentences(

@@ -52,6 +52,11 @@ def encoder_of(name: str, folder: Path) -> Encoder:
     return Encoder(name, path)
 
 
+def test_weights_of_several_runs_have_their_own_folders(tmp_path: Path) -> None:
+    runs = [Encoder("lite0", tmp_path / run / "model.safetensors") for run in ("a", "b")]
+    assert runs[0].folder != runs[1].folder
+
+
 def quick(*encoders: Encoder, **options: Any) -> ProbeConfig:
     options = {"seeds": 2, "batch": 16, "rates": (1.6, 8.0), **options}
     return ProbeConfig(encoders, RECIPE, QUICK, **options)

@@ -56,7 +56,7 @@ class OpenClip(nn.Module):
         if self._words is not None:  # otherwise it takes no made-up word, and is not Invertible
             self.word_dim = self._words.embedding_dim
         self.dim = self.embed_texts(["x"]).shape[1]
-        if hasattr(self.clip.visual, "forward_intermediates"):  # otherwise it is no LocalNetwork
+        if hasattr(self.clip.visual, "forward_intermediates"):  # else not a LocalNetwork
             self.local_network = VectorsAndMap(self.clip.visual).eval()
 
     def transform(self, scaled_decoding: bool = False) -> Transform:
@@ -145,7 +145,7 @@ class OpenClip(nn.Module):
 
 
 def _as_timm(visual: Any) -> nn.Module | None:
-    """Return a copy of an image encoder of open_clip as a timm model, None if it is another kind."""
+    """Return a copy of an open_clip image encoder as a timm model, None if timm has none."""
     if hasattr(visual, "trunk"):
         trunk: nn.Module = copy.deepcopy(visual.trunk)
         return trunk

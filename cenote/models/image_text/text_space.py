@@ -158,8 +158,8 @@ class LogitsAndMap(nn.Module):
         self.classifier = classifier
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        last, (features,) = self.classifier.forward_intermediates(pixels, indices=1, norm=True)
-        return self.classifier.forward_head(last), features
+        output, (features,) = self.classifier.forward_intermediates(pixels, indices=1, norm=True)
+        return self.classifier.forward_head(output), features
 
 
 class TextSpace(nn.Module):
@@ -185,7 +185,7 @@ class TextSpace(nn.Module):
         encoder = create_backbone(backbone, pretrained=True)
         self.preprocessing = encoder.preprocessing
         self.classifier = encoder.model.eval().requires_grad_(False)
-        if hasattr(self.classifier, "forward_intermediates"):  # otherwise it is no LocalNetwork
+        if hasattr(self.classifier, "forward_intermediates"):  # else not a LocalNetwork
             self.local_network = LogitsAndMap(self.classifier).eval()
         outputs = getattr(self.classifier, "num_classes", 0)
         if outputs != len(classes):

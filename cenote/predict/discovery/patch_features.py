@@ -143,7 +143,7 @@ class PatchFeatureExtractor:
         maps = head_maps(self.model, pixels, self.map_kind or "auto")
         if self.head is not None and not 0 <= self.head < len(maps):
             raise ValueError(
-                f"this model gives {len(maps)} map(s) an image: there is no head {self.head}"
+                f"this model gives {len(maps)} map(s) an image, counted from 0: got --head {self.head}"
             )
         attention = maps.mean(0) if self.head is None else maps[self.head]
         positive = attention.clamp_min(0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from ...backbones import create_backbone
 from ...models import PooledModel, load
 from ...models.frozen import FrozenBackbone
 from ...predict.cache_folder import weights_digest
+from ..config import Options
 from .candidates import create_candidates
 from .run import PLAN
 from .training import load_head, read_results
@@ -49,11 +49,11 @@ def load_candidates(folder: Path) -> dict[str, PooledModel]:
     return models
 
 
-def read_plan(folder: Path) -> dict[str, Any]:
+def read_plan(folder: Path) -> Options:
     """Read and check plan.json."""
     path = folder / PLAN
     try:
-        plan: dict[str, Any] = json.loads(path.read_text())
+        plan: Options = json.loads(path.read_text())
         _ = plan["contenders"], plan["backbone"], plan["kind"]
         return plan
     except FileNotFoundError:
@@ -66,13 +66,13 @@ def read_plan(folder: Path) -> dict[str, Any]:
         ) from None
 
 
-def finished_passes(folder: Path, plan: dict[str, Any]) -> list[Path]:
+def finished_passes(folder: Path, plan: Options) -> list[Path]:
     """Return the folders of the first seed's passes whose weights are complete."""
     seed = folder / f"seed-{plan.get('settings.seed', 0)}"
     return sorted(path.parent for path in seed.glob("heat-*/results.json"))
 
 
-def _ranked_names(folder: Path, plan: dict[str, Any]) -> list[str]:
+def _ranked_names(folder: Path, plan: Options) -> list[str]:
     """Return the names in the order of the report, the recommended one first."""
     try:
         report = json.loads((folder / "results.json").read_text())
@@ -82,7 +82,7 @@ def _ranked_names(folder: Path, plan: dict[str, Any]) -> list[str]:
         return list(plan["contenders"])
 
 
-def _load_backbone(folder: Path, plan: dict[str, Any], saved: PooledModel | None) -> FrozenBackbone:
+def _load_backbone(folder: Path, plan: Options, saved: PooledModel | None) -> FrozenBackbone:
     """Use the saved model's weights, which need neither a download nor the original checkpoint."""
     if saved is not None:
         options = saved.backbone.options or {}
