@@ -15,7 +15,9 @@ def run(
     output: Literal["logits", "embedding"] = "logits",
     backbone: str = "",
     pool: str = "gap",
-    weights: Path | None = None,
+    weights: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: its own)")
+    ] = None,
     pretrained: bool = True,
 ) -> None:
     """Export a model as ONNX or as a torch.export program, and compare it with PyTorch.

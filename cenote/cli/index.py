@@ -10,6 +10,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 from ._messages import (
     Failures,
     check_output_folder,
+    check_photos,
     fail,
     pluralize,
     print_message,
@@ -58,6 +59,8 @@ def run(
         batch: images at a time.
         quiet: print only failures, as for a scheduled job.
     """
+    check_photos(data)
+
     from cenote.data.processes import count_workers
     from cenote.device import use_device
     from cenote.options import check_number
