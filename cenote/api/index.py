@@ -13,7 +13,7 @@ from PIL import Image
 from ..data.memory import ImageLike, open_image, to_pil
 from ..progress import progress_of_total
 from ..report.blocks import picture_of
-from ..report.retrieval import FoundImage, found_sheet
+from ..search.export import draw_results
 from ..search.index import EntryImages, Indexer, IndexReport, open_images, source_of
 from ..search.load import IndexSetup
 from ..search.query import (
@@ -48,16 +48,11 @@ class SearchResults(list[RankedImage]):
     def sheet(self) -> Image.Image:
         """Return a contact sheet of the query and the images that were found."""
         read = EntryImages()
-        pictures = [
-            FoundImage(read(result.entry), Path(result.entry.path).name, result.score)
-            for result in self
-            if not result.missing
-        ]
         images = [
             read(image.entry) if isinstance(image, RankedImage) else open_image(image)
             for image in self.images
         ]
-        return found_sheet(pictures, self.text, images, self.answer.method)
+        return draw_results(self.answer, self.text, images)
 
     def __repr__(self) -> str:
         lines = [f"{result.score:.3f}  {result.entry.path}" for result in self]
@@ -73,11 +68,15 @@ class Index:
 
     `address` is a folder, or Milvus as for `cenote index`; it is created when images are added.
     `model` is an image-text model: text-space (the default, no download), open_clip/MODEL/WEIGHTS,
-    or a folder of `cenote clip`.
+    or a folder of `cenote clip`; or, for search by image alone, as for `cenote index`. `local` is
+    the number of local vectors of each image of a new index, such as 16, for
+    `search(..., rerank="maxsim")`.
     """
 
-    def __init__(self, address: str | Path, model: str | None = None) -> None:
-        self.setup = IndexSetup(str(address), model)
+    def __init__(
+        self, address: str | Path, model: str | None = None, local: int | None = None
+    ) -> None:
+        self.setup = IndexSetup(str(address), model, local=local)
         self._searcher: Searcher | None = None
 
     def __len__(self) -> int:

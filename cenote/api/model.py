@@ -26,7 +26,7 @@ from ..predict.boxes import BoxPrediction, predict_boxes
 from ..predict.discovery import DEFAULT_METHOD, discover_objects
 from ..predict.embedding import embed_dataset
 from ..predict.maps import MapPredictor
-from ..predict.open_model import class_names, open_model
+from ..predict.open_model import class_names, open_model, open_text_map
 from ..predict.thresholds import Threshold, threshold_for
 from ..report.maps import draw_box, overlay
 
@@ -78,8 +78,10 @@ class Model:
     """A saved model, or a backbone, for photographs.
 
     `model` is the folder of a saved model, or the name of a backbone: timm's,
-    "hf-hub:OWNER/NAME", or "lite0", whose weights need no download. `pool`, `weights`: as for
-    `cenote attend`. `map`, `size` and `threshold`: as for `cenote localize`.
+    "hf-hub:OWNER/NAME", "hf:OWNER/NAME" (transformers), or "lite0", whose weights need no download.
+    `pool`, `weights`: as for `cenote attend`. `map`, `size` and `threshold`: as for `cenote
+    localize`. With a `text` maps and boxes show where it is; `model` is an image-text model then,
+    by default "text-space".
     """
 
     def __init__(
@@ -91,9 +93,13 @@ class Model:
         map: str = "auto",
         size: int | None = None,
         threshold: float | None = None,
+        text: str | None = None,
     ) -> None:
         self.folder: Path | None = None
-        if isinstance(model, PooledModel):
+        if text is not None:
+            self.network: PooledModel = _open_text_map(model, text, pool, weights, map)
+            map = "text"
+        elif isinstance(model, PooledModel):
             self.network = model
         elif (Path(model) / "config.json").is_file():
             self.folder = Path(model)
@@ -205,6 +211,12 @@ def _is_single(photos: Photos) -> bool:
     return is_image(photos) or (isinstance(photos, str | Path) and Path(photos).is_file())
 
 
+def _open_text_map(model: object, text: str, *others: object) -> PooledModel:
+    if others != (None, None, "auto"):
+        raise ValueError("a text needs an image-text model, and takes no pool, weights or map")
+    return open_text_map("text-space" if model == "lite0" else str(model), text)
+
+
 def _path(path: str | Path | None) -> Path | None:
     return None if path is None else Path(path)
 
@@ -212,7 +224,8 @@ def _path(path: str | Path | None) -> Path | None:
 def attend(photos: Photos, model: str | Path = "lite0", **options: Any) -> Any:
     """Show where a model looks: a `Prediction` of one photograph, or a list.
 
-    Options are those of `Model`: `attend("cat.jpg", "vit_small_patch14_dinov2", map="cls")`.
+    Options are those of `Model`: `attend("cat.jpg", "vit_small_patch14_dinov2", map="cls")`,
+    `attend("cat.jpg", "open_clip/ViT-B-16/openai", text="a cat")`.
     """
     return Model(model, **options).predict(photos)
 

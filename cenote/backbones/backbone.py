@@ -13,6 +13,7 @@ from ..device import is_out_of_memory
 from .cls import class_tokens, remove_class_tokens
 from .families import MERGES, READERS, STRIDES, family_of, num_channels
 from .preprocessing import Preprocessing
+from .transformers_encoder import TransformersEncoder
 
 
 class Features(NamedTuple):
@@ -160,7 +161,10 @@ class Backbone(nn.Module):
                 h, w = (max(round(side / m), 1) * m for side in size)
                 return f"{problem}: height and width must be multiples of {m}, for example {h}x{w}"
         (h, w), reason = self.native_size(), (str(error).splitlines() or [""])[0][:200]
-        return f"{problem}, its size is {h}x{w} (img_size=... makes it with another): {reason}"
+        remedy = "img_size=... makes it with another"
+        if isinstance(self.model, TransformersEncoder):
+            remedy = "resize the images to it"
+        return f"{problem}, its size is {h}x{w} ({remedy}): {reason}"
 
     def classifier(self) -> nn.Linear | None:
         """Return the model's last linear layer, if it has one."""

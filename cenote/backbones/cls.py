@@ -8,10 +8,13 @@ import torch
 from torch import nn
 
 from .families import CLASS_TOKENS, CLS_OPTIONAL, CLS_STAYS, LATE_BLOCKS, family_of
+from .transformers_encoder import TransformersEncoder
 
 
 def class_tokens(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the CLS token, and DeiT's distillation token behind it, by name."""
+    if isinstance(model, TransformersEncoder):
+        return model.class_tokens()
     holder = _holder(model)
     names = CLASS_TOKENS.get(family_of(model), ("cls_token", "dist_token"))
     tokens = {name: getattr(holder, name, None) for name in names}
@@ -22,6 +25,9 @@ def remove_class_tokens(model: Any, name: str) -> None:
     """Remove CLS from the attention of the patch tokens. Registers and all else stay."""
     family, holder, tokens = family_of(model), _holder(model), class_tokens(model)
     if not tokens:
+        return
+    if isinstance(model, TransformersEncoder):
+        model.remove_class_tokens()
         return
     if family in CLS_STAYS:
         reason = f"the CLS token of '{name}' cannot be removed, {CLS_STAYS[family]}"

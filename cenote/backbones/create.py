@@ -15,6 +15,7 @@ from torch import nn
 
 from ..options import suggest
 from .backbone import Backbone
+from .hugging_face import ARCHITECTURE, HUGGING_FACE, create_encoder, read_hugging_face
 from .networks import NETWORKS
 from .preprocessing import Preprocessing
 from .sources import is_source, read_source, sha256
@@ -54,13 +55,15 @@ def create_backbone(
     "vit_micro" and "resnet_micro" are made for images of 64 pixels, and learn from scratch in
     minutes; "bn_inception", "cvt_13", "pvt_small", "resnet20" and "t2t_vit_14" are not timm's, but
     in `networks`. "hf-hub:OWNER/NAME" and "local-dir:FOLDER" are timm models on the Hugging Face hub
-    or in a folder. `weights` is a local checkpoint of the timm model (.safetensors, or .pth loaded
-    without unpickling code).
+    or in a folder, "hf:OWNER/NAME" and "hf:FOLDER" models of Hugging Face transformers. `weights`
+    is a local checkpoint of the timm model (.safetensors, or .pth loaded without unpickling code).
     """
     preprocessing, created_with = None, {"img_size": img_size, **timm_options}
     pretrained = pretrained and weights is None
     if is_source(name):
         return _from_source(name, pretrained, weights, img_size, timm_options)
+    if name.startswith((HUGGING_FACE, ARCHITECTURE)):
+        return _from_transformers(name, pretrained, weights, img_size, timm_options)
     if pretrained and name in WITHOUT_WEIGHTS:
         raise ValueError(
             f"'{name}' has no weights to download: train it from scratch, or give a local file "
@@ -104,6 +107,25 @@ def _from_source(
     return backbone
 
 
+def _from_transformers(
+    name: str, pretrained: bool, weights: str | Path | None, img_size: Any, options: Options
+) -> Backbone:
+    """Create a model of transformers. Position embeddings fit any `img_size` at run time."""
+    if name.startswith(ARCHITECTURE):
+        backbone = Backbone(create_encoder(name, **options), name)
+        backbone.arguments = options
+    else:
+        for option in options:
+            raise ValueError(f"'{name}' has no argument '{option}': its config.json has them all")
+        source = read_hugging_face(name, pretrained)
+        backbone = Backbone(source.encoder, source.architecture, source.preprocessing)
+        backbone.arguments, backbone.source = source.arguments, source.source
+    if weights is not None:
+        load_weights(backbone.model, Path(weights))
+    backbone.options = {"img_size": img_size, **backbone.arguments}
+    return backbone
+
+
 def _create(name: str, pretrained: bool, img_size: Any, options: Options) -> nn.Module:
     create = NETWORKS.get(name) or _timm_factory(name, pretrained)
     sizes: list[Options] = [{}]  # convolutional networks know no img_size and need none
@@ -137,7 +159,7 @@ def _timm_factory(name: str, pretrained: bool) -> Callable[..., nn.Module]:
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):
         hint = suggest(architecture, [*timm.list_models(), "lite0", *WITHOUT_WEIGHTS])
-        names = "timm's names, 'lite0', 'hf-hub:OWNER/NAME' or 'local-dir:FOLDER'"
+        names = "timm's names, 'lite0', 'hf-hub:OWNER/NAME', 'local-dir:FOLDER' or 'hf:OWNER/NAME'"
         raise ValueError(f"no backbone '{name}'{hint} ({names})")
     return partial(timm.create_model, name, pretrained=pretrained)
 

@@ -71,6 +71,12 @@ class Preprocessing:
         short_side = math.floor(self.size / self.crop)
         return self._transform([short_side], self.size)
 
+    def visible_box(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """Return the part of an image that `transform` keeps: x0, y0, x1, y1 in pixels."""
+        side = min(width, height) * self.size / math.floor(self.size / self.crop)
+        left, top = (width - side) / 2, (height - side) / 2
+        return left, top, left + side, top + side
+
     def whole(self, size: tuple[int, int] | None = None) -> Transform:
         """Return PIL image -> (3, h, w) without a crop, for maps over the whole picture."""
         return self._transform(size or (self.size, self.size))

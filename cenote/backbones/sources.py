@@ -18,7 +18,7 @@ LOCAL, HUB = "local-dir:", "hf-hub:"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # Weights come from the given file alone: no argument may lead to others.
 OTHER_WEIGHTS = re.compile(
-    "pretrained.*|weights|checkpoint_path|cache_dir|.*_filter(_fn)?|(model|feature)_cfg|config"
+    "pretrained(?!_window_sizes).*|weights|checkpoint_path|cache_dir|.*_filter(_fn)?|(model|feature)_cfg|config"
 )
 
 

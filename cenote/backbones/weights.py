@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,28 +15,48 @@ from urllib.request import getproxies
 import torch
 from torch import Tensor, nn
 
+log = logging.getLogger(__name__)
 SAVED_BACKBONE = "backbone.model."  # names of a backbone's weights in a PooledModel
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Fill a timm model from a .safetensors file, or from a .pth file of tensors alone.
 
-    Of a saved `PooledModel`, model.safetensors, the backbone is loaded; it has no classifier.
+    Of a saved `PooledModel`, model.safetensors, the backbone is loaded. The classifier of the model
+    becomes that of the file, which may have another number of classes, or none.
     """
     state = read_weights(path)
     if any(name.startswith(SAVED_BACKBONE) for name in state):
-        backbone = {
+        state = {
             name.removeprefix(SAVED_BACKBONE): value
             for name, value in state.items()
             if name.startswith(SAVED_BACKBONE)
         }
-        classifier = set(model.get_classifier().parameters())  # type: ignore[operator]
-        state = {n: p for n, p in model.named_parameters() if p in classifier} | backbone
     try:
-        model.load_state_dict(_as_model_expects(state, model))
+        state = _as_model_expects(state, model)
+        message = _fit_classifier(model, state)
+        model.load_state_dict(state)
     except (RuntimeError, TypeError, AttributeError, KeyError, ValueError) as error:
         lines = " ".join(line.strip() for line in str(error).splitlines()[:3])
         raise ValueError(f"{path} does not fit {type(model).__name__}: {lines[:300]}") from error
+    if message:
+        log.info("%s %s", path, message)
+
+
+def _fit_classifier(model: Any, state: Mapping[str, Tensor]) -> str:
+    """Replace the classifier by one for the classes of a checkpoint; return a message if so."""
+    layer = model.get_classifier()
+    if isinstance(layer, tuple):  # of class and distillation token
+        layer = layer[0]
+    name = next((name for name, module in model.named_modules() if module is layer), "")
+    weight = state.get(f"{name}.weight")
+    classes = 0 if weight is None else len(weight)
+    if not isinstance(layer, nn.Linear) or classes == layer.out_features:
+        return ""
+    model.reset_classifier(classes)
+    if not classes:
+        return "has no classifier: no class is predicted"
+    return f"has a classifier of {classes} classes, which replaces that of {layer.out_features}"
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -25,7 +25,8 @@ def run(
     pool: Annotated[
         str | None, tyro.conf.arg(metavar="POOL", help_behavior_hint="(default: its own)")
     ] = None,
-    model: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None,
+    model: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None,
+    text: Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = None,
     map: Literal["auto", "object", "pool", "cls", "rollout", "cam", "gradcam"] = "auto",
     block: Annotated[
         int | Literal["all"] | None,
@@ -51,11 +52,13 @@ def run(
     Args:
         photos: files, folders (searched recursively) and globs.
         out: output folder.
-        backbone: name in timm, hf-hub:OWNER/NAME, local-dir:FOLDER, or lite0, whose weights need no
-            download.
+        backbone: name in timm, hf-hub:OWNER/NAME, local-dir:FOLDER, hf:OWNER/NAME or hf:FOLDER
+            (transformers), or lite0, whose weights need no download.
         weights: a local checkpoint of the backbone.
         pool: the pooling; by default own, the one the backbone was trained with.
-        model: a saved model, instead of backbone, weights and pool.
+        model: a saved model, instead of backbone, weights and pool; with --text an image-text
+            model: text-space, open_clip/MODEL/WEIGHTS, or a folder that cenote clip wrote.
+        text: show where this is, such as "a dog", by default with text-space.
         map: kind of map. object is where the objects are: what stands out from the background in
             these photographs together, or for fewer than 8 what a saved model has stored; its mask
             and box are above its threshold. auto is object
@@ -74,14 +77,20 @@ def run(
     import sys
 
     from cenote.device import use_device
-    from cenote.predict.open_model import open_model
+    from cenote.predict.open_model import open_model, open_text_map
     from cenote.predict.photos import PhotoPredictor
     from cenote.report.attend import attend_photos
 
     use_device(device)
-    network, trained = open_model(backbone, weights, pool, model)
-    bare = pool is None and model is None
-    predictor = PhotoPredictor(network, map, size, share, batch, head, block, trained, bare, model)
+    folder = None if model is None or text is not None else Path(model)
+    bare = pool is None and model is None and text is None
+    if text is None:
+        network, trained = open_model(backbone, weights, pool, folder)
+    elif (backbone, weights, pool, map) == ("lite0", None, None, "auto"):
+        network, trained = open_text_map(model or "text-space", text), False
+    else:
+        raise ValueError("--text needs an image-text model, --model, and no other option of a map")
+    predictor = PhotoPredictor(network, map, size, share, batch, head, block, trained, bare, folder)
     outcome = attend_photos(predictor, photos, out)
     photographs = pluralize(outcome.done, "photograph")
     files = f"{out / 'contact_sheet.jpg'}, attention.npz, attention.json, attention.csv"

@@ -71,8 +71,8 @@ def run(
         method: object (one object per photograph: what the photographs have in common), tokencut,
             lost, maskcut (up to three objects), dinoseg, dinoseg-compat; several with commas; or
             all.
-        backbone: name in timm, hf-hub:OWNER/NAME, local-dir:FOLDER, or lite0, whose weights need no
-            download.
+        backbone: name in timm, hf-hub:OWNER/NAME, local-dir:FOLDER, hf:OWNER/NAME or hf:FOLDER
+            (transformers), or lite0, whose weights need no download.
         weights: a local checkpoint of the backbone.
         model: a saved model, for instance a run of cenote fit, instead of backbone and weights.
         size: pixels of the short side that the model sees, by default the photograph's, up to 640

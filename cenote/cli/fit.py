@@ -71,6 +71,9 @@ def run(
         print(f"{METRICS['boxes']} {scores['boxes']:.2f} on {split}{how}")
     if "pixels" in scores:
         print(f"{METRICS['pixels']} {scores['pixels']:.2f} on {split}")
+    if report.layers:
+        shares = {layer: sum(weights.values()) for layer, weights in report.layers.items()}
+        print("attention to layers: " + ", ".join(f"{k} {v:.0%}" for k, v in shares.items()))
     images = f"{scores['images']} {split} images"
     if "mAP" in scores:
         print(f"mAP {scores['mAP']:.2f} on {images}: saved in {out}")

@@ -33,8 +33,10 @@ def run(
     model: Annotated[str | None, arg(metavar="NAME", help_behavior_hint=MODEL_HINT)] = None,
     words: Annotated[str | None, arg(metavar="FILE", help_behavior_hint=WORDS_HINT)] = None,
     precision: Annotated[
-        Literal["float32", "float16"] | None, arg(help_behavior_hint="(default: float32)")
+        Literal["float32", "float16"] | None,
+        arg(metavar="{float32,float16}", help_behavior_hint="(default: float32)"),
     ] = None,
+    local: Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: none)")] = None,
     approximate: Literal["auto", "yes", "no"] = "auto",
     batch: int = 32,
     workers: Workers = "auto",
@@ -51,10 +53,14 @@ def run(
     Args:
         data: files, folders (searched recursively), globs, or one data set as for cenote fit.
         out: a folder, or Milvus: http://HOST:19530/NAME, or a file that ends in .db.
-        model: text-space (no download), open_clip/MODEL/WEIGHTS, or a folder of cenote clip.
+        model: text-space (no download), open_clip/MODEL/WEIGHTS, or a folder of cenote clip. For
+            search by image alone: a saved model, such as a run of cenote fit, or timm/BACKBONE or
+            timm/BACKBONE/FILE, a backbone with its own pooling, its weights in FILE.
         words: FreeDom's word list, one word a line or a CSV; a small CLIP has its classes; none:
             no words are stored.
         precision: of the vectors of a new index in a folder.
+        local: local vectors of each image of a new index in a folder, a square number such as 16:
+            cenote search --rerank maxsim compares them.
         approximate: build a faiss index beside an index in a folder; auto: from 100,000 images on.
         batch: images at a time.
         quiet: print only failures, as for a scheduled job.
@@ -88,7 +94,7 @@ def run(
     if not len(dataset):
         raise ValueError(next(iter(failed), "no images found"))
     try:
-        setup = IndexSetup(out, model, words, precision)
+        setup = IndexSetup(out, model, words, precision, local)
         if setup.store is None:
             _check_readable(dataset)
         store = setup.open()

@@ -101,8 +101,8 @@ def embed(
     Args:
         photos: files, folders (searched recursively), globs, or one data set as for cenote fit.
         out: a file that ends in .npy or .parquet.
-        model: a saved model, or a backbone: a timm model, hf-hub:OWNER/NAME, or lite0, which needs
-            no download.
+        model: a saved model, or a backbone: a timm model, hf-hub:OWNER/NAME, hf:OWNER/NAME
+            (transformers), or lite0, which needs no download.
         weights: a local checkpoint of the backbone.
         pool: the pooling of a backbone, by default own, the one it was trained with.
         batch: images at a time.

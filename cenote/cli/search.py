@@ -7,7 +7,7 @@ import json as to_json
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -20,6 +20,7 @@ from ._options import Device
 from ._resident import open_searcher, run_in_resident_process
 
 if TYPE_CHECKING:
+    from cenote.search.maxsim import CellMatch
     from cenote.search.query import RankedImage, SearchAnswer, SearchRequest
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ CSV_COLUMNS = (
     "missing",
     "duplicates",
 )
+MAX_CELLS = 3  # pairs of cells of a result that --why prints
 MAX_PROXIES = 8  # file names of neighbours that --why prints
 Repeated = Annotated[tuple[str, ...], UseAppendAction]
 Flag = Annotated[bool, FlagCreatePairsOff]
@@ -57,7 +59,8 @@ def run(
     top: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: 10)")] = None,
     cut: Annotated[float | None, arg(metavar="SCORE", help_behavior_hint="")] = None,
     sort: Annotated[
-        Literal["score", "date", "name", "size"] | None, arg(help_behavior_hint="(default: score)")
+        Literal["score", "date", "name", "size"] | None,
+        arg(metavar="{score,date,name,size}", help_behavior_hint="(default: score)"),
     ] = None,
     class_: Annotated[Repeated, arg(name="class", metavar="NAME", help_behavior_hint="")] = (),
     domain: Annotated[Repeated, arg(metavar="NAME", help_behavior_hint="")] = (),
@@ -67,7 +70,15 @@ def run(
     min_size: Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="")] = None,
     max_size: Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="")] = None,
     near_duplicates: Annotated[
-        Literal["hide", "show"] | None, arg(help_behavior_hint="(default: hide)")
+        Literal["hide", "show"] | None,
+        arg(metavar="{hide,show}", help_behavior_hint="(default: hide)"),
+    ] = None,
+    rerank: Annotated[
+        Literal["none", "maxsim"] | None,
+        arg(metavar="{none,maxsim}", help_behavior_hint="(default: none)"),
+    ] = None,
+    candidates: Annotated[
+        int | None, arg(metavar="INT", help_behavior_hint="(default: 100)")
     ] = None,
     words: Annotated[
         str | None, arg(metavar="FILE", help_behavior_hint="(default: the index's)")
@@ -114,6 +125,10 @@ def run(
         min_size: only files of at least this size: 200KB, 1.5MB.
         max_size: only files of at most this size.
         near_duplicates: hide or show images that look the same.
+        rerank: rank the first results again by the local vectors of an index that was made with
+            --local; scores are then means of cosines of cells, and --sheet, --why and --json show
+            which cells match.
+        candidates: number of results that are ranked again.
         words: another word list for FreeDom or SEARLE.
         exact: compare with every image, even if an approximate index would be faster.
         visual_only: ignore names, captions and keywords.
@@ -156,6 +171,8 @@ def run(
         "like": like,
         "unlike": unlike,
         "visual_only": visual_only or None,
+        "rerank": rerank,
+        "candidates": candidates,
     }
     if method is not None or weight is not None:
         spec = choose_method(method or "auto", weight)
@@ -182,7 +199,7 @@ def run(
         return
     print(_table(answer, request.cut))
     if why:
-        print(_reasons(answer.why))
+        print("\n".join([_reasons(answer.why), *_cell_lines(answer)]))
     if sheet is not None:
         print(f"contact sheet: {sheet}")
     if out is not None:
@@ -250,8 +267,18 @@ def result_fields(result: RankedImage) -> dict[str, object]:
         "bytes": entry.size,
         "date": time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(entry.date)),
         "duplicates": list(result.duplicates),
+        "cells": [_cell_fields(match) for match in result.cells] or None,
     }
     return {key: value for key, value in fields.items() if value is not None}
+
+
+def _cell_fields(match: CellMatch) -> dict[str, object]:
+    return {
+        "similarity": round(match.similarity, 6),
+        "image": match.image,
+        "query": match.query_box,
+        "result": match.box,
+    }
 
 
 def _table(answer: SearchAnswer, cut: float | None) -> str:
@@ -279,6 +306,8 @@ def _table(answer: SearchAnswer, cut: float | None) -> str:
         summary += f", {answer.relevant}{at_least} score at least {cut:g}"
     if not answer.exact:
         summary += f", ranked among the {answer.method} query's nearest"
+    if "maxsim" in answer.why:
+        summary += " by maxsim"
     return "\n".join([*lines, summary])
 
 
@@ -303,6 +332,23 @@ def _reasons(why: Mapping[str, Any]) -> str:
         if isinstance(value, dict):
             lines[name] = ", ".join(f"{key} {number:.4g}" for key, number in value.items())
     return "\n".join(f"{name}: {value}" for name, value in lines.items() if value not in ("", None))
+
+
+def _cell_lines(answer: SearchAnswer) -> list[str]:
+    """Return a line for each re-ranked result: boxes of the query and of the result, in pixels."""
+    lines = []
+    for place, result in enumerate(answer.results, 1):
+        pairs = [
+            f"{match.similarity:.3f} {_box_text(match.query_box)} in {_box_text(match.box)}"
+            for match in result.cells[:MAX_CELLS]
+        ]
+        if pairs:
+            lines.append(f"cells of {place}: {', '.join(pairs)}")
+    return lines
+
+
+def _box_text(box: Sequence[int]) -> str:
+    return "-".join(f"{x},{y}" for x, y in (box[:2], box[2:]))
 
 
 def _check_out(out: Path) -> None:
@@ -333,17 +379,12 @@ def _write(answer: SearchAnswer, out: Path) -> None:
 
 def _draw(request: SearchRequest, answer: SearchAnswer, path: Path) -> None:
     from cenote.data import write_atomically
-    from cenote.report.retrieval import FOUND_SIDE, FoundImage, found_sheet
+    from cenote.search.export import DRAWN_SIDE, draw_results
     from cenote.search.index import EntryImages
 
-    images = EntryImages()
-    results = []
-    for result in answer.results:
-        name, duplicates = Path(result.entry.path).name, len(result.duplicates)
-        image = images(result.entry, 2 * FOUND_SIDE)
-        results.append(FoundImage(image, name, result.score, duplicates))
     texts = [*request.texts, *(f"not {text}" for text in request.without)]
-    query_images = [images.file(name, 2 * FOUND_SIDE) for name in answer.why["images"]]
-    page = found_sheet(results, " + ".join(texts), query_images, answer.method)
+    images = EntryImages()
+    query_images = [images.file(name, DRAWN_SIDE) for name in answer.why["images"]]
+    page = draw_results(answer, " + ".join(texts), query_images)
     with write_atomically(path) as temporary:
         page.save(temporary, quality=92, subsampling=0)  # ignored for a PNG

@@ -70,8 +70,8 @@ def run(
         out: folder of the tournament.
         recipe: train networks end to end by a recipe (cenote recipes), e.g.
             simpool/resnet18-supervised.
-        backbone: a timm model, hf-hub:OWNER/NAME, local-dir:FOLDER, or lite0, whose weights need no
-            download.
+        backbone: a timm model, hf-hub:OWNER/NAME, local-dir:FOLDER, hf:OWNER/NAME or hf:FOLDER
+            (transformers), or lite0, whose weights need no download.
         weights: a checkpoint of the backbone.
         size: side of an image in pixels; only with --recipe.
         pools: pools to train (cenote pools lists them); cls is the CLS token, own the pooling that

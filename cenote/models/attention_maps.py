@@ -121,7 +121,8 @@ def rollout(model: nn.Module, images: Tensor) -> Tensor:
     )
     patches = features.grid[0] * features.grid[1]
     tokens = patches + backbone.prefix
-    if not calls or any(c.q.shape[-2] != tokens or c.k.shape[-2] != tokens for c in calls):
+    shape = len(images), tokens  # windows are several rows of an image
+    if not calls or any({(len(x), x.shape[-2]) for x in (c.q, c.k)} != {shape} for c in calls):
         raise ValueError(
             f"rollout needs attention between the same tokens in all blocks: {_unseen(backbone)}"
         )

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import torch
-from timm.layers import padding
+from timm.layers import padding, pos_embed_sincos
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F
@@ -42,7 +42,7 @@ class OutputAndMap(nn.Module):
         super().__init__()
         check_choice("output", output, ("logits", "embedding"))
         if output == "logits" and model.head is None:
-            raise ValueError("this model has no head, so it gives no logits: output='embedding'")
+            raise ValueError("this model has no classifier, so no logits: --output embedding")
         self.model, self.output = model, output
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
@@ -99,9 +99,9 @@ class Trace:
     def input_shape(self) -> tuple[str, ...]:
         return ("batch", "3", *(("height", "width") if self.free else map(str, self.size)))
 
-    def output_shape(self, name: str, shape: torch.Size) -> tuple[str, ...]:
+    def output_shape(self, name: str, shape: torch.Size, model: PooledModel) -> tuple[str, ...]:
         sizes = [str(size) for size in shape[1:]]
-        if name == "map" and self.free:
+        if name == "map" and self.free and model.tokens != "summary":  # which has layers x 2
             sizes[-2:] = ["rows", "columns"]
         return ("batch", *sizes)
 
@@ -136,7 +136,7 @@ def export_model(
         partial.unlink(missing_ok=True)
         model.train(training)
     names = zip((output, "map"), shapes, strict=False)
-    outputs = {name: traced.output_shape(name, shape) for name, shape in names}
+    outputs = {name: traced.output_shape(name, shape, model) for name, shape in names}
     return Exported(path, {"images": traced.input_shape()}, outputs, traced.step, difference)
 
 
@@ -160,7 +160,10 @@ def trace(wrapper: OutputAndMap) -> Trace:
             if not any(isinstance(side, int) for side in _input_shape(program)[2:]):
                 if not padded and not hasattr(backbone.model, "patch_embed"):
                     step = 1
-                return Trace(program, size, step, True)
+                free = Trace(program, size, step, True)
+                # Raises if the trace took the size for a constant, which ONNX would not notice.
+                program.module()(parameter.new_zeros(free.another_shape()))
+                return free
         size = (native // step * step or step,) * 2
         try:
             program = _export(wrapper, parameter.new_zeros(2, 3, *size), {0: Dim.DYNAMIC})
@@ -184,21 +187,30 @@ def _input_shape(program: ExportedProgram) -> tuple[Any, ...]:
 
 @contextmanager
 def _without_conditions(encoder: nn.Module) -> Iterator[None]:
-    """Two functions of timm decide by the image size, and a trace would take each decision as a
-    law.
+    """Replace three functions of timm that would make the image size a constant of the trace.
 
     Position embeddings are left alone at their own size: resampled to it, they stay as they are.
     "Same" padding is computed anew for every size: for multiples of the stride it is always the
-    same.
+    same. DINOv3's rotary positions divide by `float(size)`.
     """
+    build_grid = pos_embed_sincos._build_grid
 
     def same_padding(x: Any, kernel: int, stride: int, dilation: int) -> int:
         return max((kernel - 1) * dilation + 1 - stride, 0)
+
+    def centred_grid(shape: Any, grid_type: str = "index", **options: Any) -> Tensor:
+        kind = (grid_type, options.get("normalize_coords"), options.get("grid_indexing"))
+        if kind != ("centered", "separate", "ij"):
+            return build_grid(shape, grid_type, **options)
+        # Also without arange(0.5, size), of floats, which torch.export.save does not know.
+        sides = [(torch.arange(n) + 0.5 + options["grid_offset"]) / n for n in shape]
+        return 2 * torch.stack(torch.meshgrid(sides, indexing="ij"), -1) - 1
 
     originals = []
     for module, name, ours in (
         (sys.modules[type(encoder).__module__], "resample_abs_pos_embed", _resample),
         (padding, "get_same_padding", same_padding),
+        (pos_embed_sincos, "_build_grid", centred_grid),
     ):
         if hasattr(module, name):
             originals.append((module, name, getattr(module, name)))

@@ -12,7 +12,15 @@ from ..options import check_names
 from ..pooling import Pool
 from ..pooling.own import OwnPool
 from .head import Embedding, Head, PoolAndHead, create_pool_for
-from .own import OWN_OPTIONS, NoOwnPool, Own, copy_own_pool, create_own_pool, own_tokens
+from .own import (
+    OF_LAST_LAYER,
+    OWN_OPTIONS,
+    NoOwnPool,
+    Own,
+    copy_own_pool,
+    create_own_pool,
+    own_tokens,
+)
 from .pooled import Assembly, PooledModel, assemble, parts_config, pooled_tokens
 from .saving import Arguments
 
@@ -35,18 +43,31 @@ class PooledHead(PoolAndHead):
 class FrozenBackbone:
     """A backbone whose features stay as they were trained, CLS token and last norm included."""
 
-    def __init__(self, backbone: Backbone, stride: int = 1, no_dilation: bool = False) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        stride: int = 1,
+        no_dilation: bool = False,
+        layers: tuple[int, ...] = (),
+        summary: bool = False,
+    ) -> None:
         # With which the backbone was created, for the config.
-        self.finer: Arguments = {"stride": stride, "no_dilation": no_dilation}
+        self.created_with: Arguments = {"stride": stride, "no_dilation": no_dilation}
+        if layers:
+            self.created_with["feature_layers"] = layers
         if backbone.arguments:
-            self.finer["backbone_options"] = backbone.arguments
+            self.created_with["backbone_options"] = backbone.arguments
         self.own: Own | NoOwnPool  # the encoder's own pool, or why there is none
         try:
+            if layers:
+                raise NoOwnPool(OF_LAST_LAYER)
             self.own = create_own_pool(backbone)  # before the backbone loses its head
         except NoOwnPool as error:
             self.own = error
-        pool = "cls" if backbone.has_cls else "gap"
-        model = assemble(backbone, pool, 0, Assembly(keep_cls=True))
+        pool = "cls" if backbone.has_cls and not summary else "gap"
+        tokens = "summary" if summary else "patches"
+        assembly = Assembly(tokens=tokens, feature_layers=layers, keep_cls=True)
+        model = assemble(backbone, pool, 0, assembly)
         self.backbone = model.backbone.requires_grad_(False).eval()
         self.after, self.norm = model.after, model.norm
 
@@ -100,7 +121,7 @@ class FrozenBackbone:
         model = PooledModel(self.backbone, head.pool, head.head, head.tokens, norm)
         model.after, model.embedding, model.class_names = head.after, head.embedding, class_names
         model.config = parts_config(model)
-        model.config |= {"tokens": head.tokens, "keep_cls": True, **self.finer}
+        model.config |= {"tokens": head.tokens, "keep_cls": True, **self.created_with}
         model.config["norm"] = norm
         if head.head is not None:
             model.config |= head.head.options

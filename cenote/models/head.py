@@ -19,6 +19,8 @@ from ..pooling import Pool, create_pool
 from ..pooling.batchnorm import BatchNorm
 from ..pooling.own import OwnPool
 
+HEADS = ("num_heads", "heads", "num_attention_heads")  # what layers call their number
+
 
 def create_pool_for(
     backbone: Backbone, pool: str, options: Mapping[str, Any] | None = None
@@ -38,7 +40,7 @@ def simpool_gamma(backbone: Backbone) -> float:
 def is_transformer(backbone: Backbone) -> bool:
     """Return whether a layer has attention heads."""
     return any(
-        "pool" not in name and (hasattr(part, "num_heads") or hasattr(part, "heads"))
+        "pool" not in name and any(hasattr(part, attribute) for attribute in HEADS)
         for name, part in backbone.named_modules()
     )
 
@@ -115,7 +117,8 @@ class PoolAndHead(nn.Module):
     """Features -> vectors, maps and logits: what a model and a head on cached features share."""
 
     pool: Pool | None  # None: the CLS token is the vector
-    tokens: str  # what is pooled: the "patches", or "all" of [CLS; patches]; "cls" without a pool
+    # What is pooled: the "patches", "all" of [CLS; patches], or "summary" tokens; "cls" without a pool.
+    tokens: str
     after: nn.Module  # the last LayerNorm, where it stands behind the pool
     embedding: nn.Module  # the linear layer behind that, where vectors are made to be compared
     head: Head | None
@@ -141,7 +144,7 @@ class PoolAndHead(nn.Module):
 
     def pooled_tokens(self, features: Features) -> Tensor:
         """Return what is pooled, (B, N, D): the patches, or [CLS; patches]."""
-        if self.tokens == "patches":
+        if self.tokens != "all":
             return features.tokens
         return features.all_tokens(registers=isinstance(self.pool, OwnPool))
 

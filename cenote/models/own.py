@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from typing import Any
 
 import torch
@@ -12,8 +13,12 @@ from ..backbones import Backbone, Features
 from ..pooling.own import Layout, OwnPool, take_head
 from .surgery import on_vectors, take_norm_behind
 
+log = logging.getLogger(__name__)
 Own = OwnPool | str  # "cls" or "gap"
 OWN_OPTIONS = ("frozen",)
+OF_LAST_LAYER = (
+    "the own pooling of an encoder is for its last layer: with several, use another pool"
+)
 
 
 class NoOwnPool(ValueError):
@@ -39,6 +44,19 @@ def create_own_pool(backbone: Backbone, frozen: bool = False) -> Own:
     return pool
 
 
+def default_pool(backbone: Backbone) -> Own:
+    """Return the pool of a backbone that comes without one, for maps, vectors and search.
+
+    It is the encoder's own pooling or, where that reads more than the last feature map, the CLS
+    token, else average pooling.
+    """
+    try:
+        return create_own_pool(backbone)
+    except NoOwnPool as error:
+        log.info("note: %s, as is done here.", error)
+        return "cls" if backbone.has_cls else "gap"
+
+
 def copy_own_pool(pool: Own, frozen: bool = False) -> Own:
     """Return a pool with weights of its own, which do not change if it is `frozen`."""
     pool = copy.deepcopy(pool)
@@ -54,6 +72,11 @@ def own_tokens(pool: Own) -> str:
 
 def _create(backbone: Backbone) -> Own:
     model: Any = backbone.model
+    if not getattr(model, "has_own_pooling", True):  # of transformers
+        raise NoOwnPool(
+            f"the own pooling of '{backbone.name}' is not a function of its last feature map that "
+            f"Cenote knows: use the pool '{'cls' if backbone.has_cls else 'gap'}'"
+        )
     parameter = next(model.parameters())
     size = backbone.native_size()
     images = torch.randn(1, 3, *size, dtype=parameter.dtype, device=parameter.device)

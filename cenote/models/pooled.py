@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +19,8 @@ from ..pooling.own import OwnPool
 from .attention_maps import cls_attention, rollout
 from .cam import cam, grad_cam, minmax, why_no_cam
 from .head import Embedding, Head, create_pool_for
-from .own import OWN_OPTIONS, create_own_pool, own_tokens
+from .layers import Layers
+from .own import OF_LAST_LAYER, OWN_OPTIONS, create_own_pool, own_tokens
 from .saving import Arguments, SavedModel
 from .surgery import (
     Pyramid,
@@ -35,9 +36,10 @@ KINDS = ("auto", "pool", "cls", "rollout", "cam", "gradcam")
 class PooledModel(SavedModel):
     """`model(images)` logits, `model.embed(images)` vectors, `model.attend(images)` maps.
 
-    `tokens`: what is pooled, the "patches", "all" of [CLS; patches], or nothing: the "cls" token is
-    the vector. `norm`: where the encoder's last LayerNorm stands, "before" the pool (the supervised
-    ViT of SimPool), "after" it (its DINO ViT and ConvNeXt) or nowhere, "none" (its ResNet).
+    `tokens`: what is pooled, the "patches", "all" of [CLS; patches], the "summary" tokens of several
+    layers (see `Layers`), or nothing: the "cls" token is the vector. `norm`: where the encoder's
+    last LayerNorm stands, "before" the pool (the supervised ViT of SimPool), "after" it (its DINO
+    ViT and ConvNeXt) or nowhere, "none" (its ResNet).
     """
 
     def __init__(
@@ -105,6 +107,12 @@ class PooledModel(SavedModel):
         CLS model, else CAM.
         """
         check_choice("kind", kind, KINDS)
+        if self.tokens == "summary":
+            raise ValueError(
+                "this model pools CLS tokens and means of whole layers, which have no positions and "
+                "so no map: results.json of the run has the attention to each layer, and "
+                "tokens='patches' (--tokens patches) has maps"
+            )
         possible = self.map_kinds()
         if kind == "auto":
             kind = next(iter(possible), "pool")
@@ -130,7 +138,9 @@ class PooledModel(SavedModel):
 
     def map_kinds(self) -> list[str]:
         """The kinds of maps of this model, the most telling first, without "rollout"."""
-        kinds = []
+        kinds: list[str] = []
+        if self.tokens == "summary":
+            return kinds
         if self.pool is None:
             kinds.append("cls")
         elif not self.pool.no_attention:
@@ -179,7 +189,8 @@ class PooledModel(SavedModel):
 class Assembly:
     """How a model is put together from a backbone and a pool: options of `create_model`."""
 
-    tokens: str = "patches"  # "patches", "all" of [CLS; patches], or the "cls" token
+    tokens: str = "patches"  # "patches", "all" of [CLS; patches], "summary", or the "cls" token
+    feature_layers: tuple[int, ...] = ()  # of `Layers`; the last one if empty
     keep_cls: bool = False
     norm: str = "auto"  # "before" the pool, "after" it, "none", or where the encoder has it
     depth: int = 0
@@ -194,8 +205,20 @@ class Assembly:
     pool_options: Arguments | None = None
 
     def __post_init__(self) -> None:
-        check_choice("tokens", self.tokens, ("patches", "all", "cls"))
+        check_choice("tokens", self.tokens, ("patches", "all", "cls", "summary"))
         check_choice("norm", self.norm, ("auto", "before", "after", "none"))
+        if self.feature_layers and self.fpn is not None:
+            raise ValueError(
+                "a feature pyramid joins all stages: leave out fpn or feature_layers (--layers)"
+            )
+        if self.feature_layers and self.norm == "after":
+            raise ValueError(
+                "the last norm is for one layer: with several, norm='before' or 'none'"
+            )
+        if self.tokens == "summary" and not self.feature_layers:
+            raise ValueError(
+                "summary tokens are those of chosen layers: give feature_layers (--layers)"
+            )
 
 
 def create_model(
@@ -207,6 +230,7 @@ def create_model(
     weights: str | Path | None = None,
     img_size: int | tuple[int, int] | None = None,
     tokens: str = "patches",
+    feature_layers: Sequence[int] = (),
     keep_cls: bool = False,
     norm: str = "auto",
     depth: int = 0,
@@ -233,6 +257,7 @@ def create_model(
       (pool_options={"frozen": True} keeps them); it may come to "cls" or "gap".
     - `tokens`, `norm`: see `PooledModel`; `pool="cls"` is `tokens="cls"`. A pool over the patches
       removes the CLS token from the encoder; `keep_cls=True` leaves it there, unused.
+    - `feature_layers`: blocks or stages, from 1, whose features are pooled together, see `Layers`.
     - `depth` drops (-b) or adds (+b) blocks; `last_block="sar"`, or a row A-F of SAR's Table 1(b),
       takes skip connections out of the last one.
     - `dino_positions` resamples position embeddings as the DINO program does, and not as timm does.
@@ -248,6 +273,7 @@ def create_model(
     """
     assembly = Assembly(
         tokens=tokens,
+        feature_layers=tuple(feature_layers),
         keep_cls=keep_cls,
         norm=norm,
         depth=depth,
@@ -298,6 +324,8 @@ def assemble(
     if pool == "own":
         if options.fpn is not None:
             raise ValueError("the own pooling of an encoder is not for a pyramid: use another pool")
+        if options.feature_layers:
+            raise ValueError(OF_LAST_LAYER)
         check_names("own", options.pool_options or {}, OWN_OPTIONS)
         pool = create_own_pool(backbone, **(options.pool_options or {}))
         options = replace(options, keep_cls=True, tokens="patches", pool_options=None)
@@ -306,7 +334,6 @@ def assemble(
     tokens = pooled_tokens(backbone, pool, options.tokens)
     if options.fpn is not None:
         backbone = Pyramid(backbone, options.fpn, options.fpn_dim)
-    classifier = backbone.classifier()
     if tokens == "patches" and not options.keep_cls and backbone.has_cls:
         backbone.remove_cls()
     if options.depth:
@@ -315,6 +342,9 @@ def assemble(
         replace_last_block(backbone, options.last_block)
     if options.dino_positions:
         use_dino_positions(backbone)
+    if options.feature_layers:
+        backbone = Layers(backbone, options.feature_layers, tokens == "summary")
+    classifier = backbone.classifier()
     layer: Pool | None = None
     dim, k = backbone.dim, 1
     if tokens != "cls":
@@ -337,7 +367,7 @@ def assemble(
     _drop_classifier(backbone)
     model.config = parts_config(model)
     settings = asdict(options) | {"tokens": tokens, "norm": norm}
-    unset = {"pool_options"}
+    unset = {"pool_options"} if options.feature_layers else {"pool_options", "feature_layers"}
     if options.embedding_dim is None:
         unset |= {"embedding_dim", "embedding_norm"}
     model.config |= {name: value for name, value in settings.items() if name not in unset}
@@ -348,7 +378,7 @@ def pooled_tokens(backbone: Backbone, pool: str | Pool, tokens: str) -> str:
     """What is pooled: `tokens`, or "cls" for the pool of this name."""
     if pool == "cls":
         tokens = "cls"
-    if tokens != "patches" and not backbone.has_cls and not isinstance(pool, OwnPool):
+    if tokens in ("all", "cls") and not backbone.has_cls and not isinstance(pool, OwnPool):
         raise ValueError(f"'{backbone.name}' has no CLS token: tokens must be 'patches'")
     return tokens
 

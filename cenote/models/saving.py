@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -22,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ..backbones import Backbone, Preprocessing
+from ..backbones.hugging_face import ARCHITECTURE
 from ..backbones.sources import OTHER_WEIGHTS, sha256
 from ..pooling import Pool, create_pool, list_pools
 from ..pooling import registry as pools
@@ -38,7 +40,7 @@ KEYS = {"format", "model", "class_names", "preprocessing"} | OPTIONAL
 PENDING = re.compile(r"\.(cenote-[0-9a-f]{32}|model\.[0-9a-f]{64}\.safetensors)")
 
 # No "hf-hub:..." and no "local-dir:...", which timm would follow.
-BACKBONE = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?")
+BACKBONE = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_-]+)?")
 LARGEST = 1 << 20  # beyond any width or number of classes
 # Of blocks, layers, iterations: more would take hours to build before the weights could disagree.
 DEEPEST = 1 << 10
@@ -154,13 +156,15 @@ def save_model(model: SavedModel, folder: str | Path) -> None:
     new model counts: the new weights are beside it by then, under a name made of that digest.
     """
     preprocessing = model.backbone.preprocessing
-    config = {
+    config: dict[str, Any] = {
         "format": FORMAT,
         "model": arguments_of(model),
         "class_names": model.class_names,
         "preprocessing": {key: getattr(preprocessing, key) for key in PREPROCESSING},
         "versions": {"cenote": __version__, "torch": torch.__version__, "timm": timm.__version__},
     }
+    if model.backbone.name.startswith(ARCHITECTURE):
+        config["versions"]["transformers"] = version("transformers")
     if model.multi_label:
         config["multi_label"] = True
     if model.map_kind is not None:
@@ -373,6 +377,7 @@ def argument_problems(arguments: Any) -> Iterator[str]:
         if OTHER_WEIGHTS.fullmatch(name):
             yield f"a saved model has no argument '{name:.80}'"
     depths = {"depth": arguments.get("depth"), "depth of the backbone": timm_options.get("depth")}
+    depths["num_hidden_layers"] = timm_options.get("num_hidden_layers")  # of transformers
     for name, value in {**depths, **options}.items():
         if type(value) is int and abs(value) > DEEPEST and not name.endswith("dim"):
             yield f"{name} is {value}, which no saved model has"

@@ -15,6 +15,7 @@ from torchvision.ops import FeaturePyramidNetwork
 from ..backbones import Backbone, Features, create_backbone
 from ..backbones.families import LATE_BLOCKS
 from ..options import check_choice, check_number
+from .layers import Layers
 
 
 def create_finer_backbone(
@@ -89,8 +90,10 @@ def without_last_stride(backbone: Backbone) -> Backbone:
         return backbone
     model: Any = finer.model
     classifier = str(model.pretrained_cfg["classifier"]).partition(".")[0]  # head of head.fc
-    missing, unexpected = finer.load_state_dict(backbone.state_dict(), strict=False)
-    if unexpected or not all(key.startswith(f"model.{classifier}.") for key in missing):
+    head = f"model.{classifier}."  # not of the map; an attention pool has as many positions
+    state = {name: x for name, x in backbone.state_dict().items() if not name.startswith(head)}
+    missing, unexpected = finer.load_state_dict(state, strict=False)
+    if unexpected or not all(key.startswith(head) for key in missing):
         return backbone  # its layers were changed after it was created
     finer.preprocessing = backbone.preprocessing
     return finer.to(next(backbone.parameters()).device)
@@ -257,8 +260,8 @@ def place_norm(backbone: Backbone, norm: str, out_dim: int) -> tuple[str, nn.Mod
     """
     encoder: Any = backbone.model
     inside, behind = backbone.final_norm(), take_norm_behind(encoder)
-    if isinstance(backbone, Pyramid):
-        behind = None  # it was for the channels of the last stage, not for the pyramid's
+    if isinstance(backbone, Pyramid | Layers):
+        behind = None  # it was for the channels of the last stage, not for those of the features
     norm_layer, places = inside or behind, ["none"]
     if norm_layer is not None:
         places.insert(0, "after")

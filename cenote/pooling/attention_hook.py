@@ -54,6 +54,21 @@ class AttentionHook(TorchFunctionMode, Generic[T]):
         return func(*args, **kwargs)
 
 
+class CorrelativeAttention(TorchFunctionMode):
+    """While it is on, attention is softmax(q q^T) v + softmax(k k^T) v [SCLIP Eq. 3].
+
+    A position attends to those that are like it, and to itself first.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        call = _call(*args, **kwargs)
+        alike = (call._replace(k=call.q), call._replace(q=call.k))
+        return sum(pair.scores().softmax(-1) @ call.v for pair in alike)
+
+
 def _call(
     query: Tensor,
     key: Tensor,

@@ -30,6 +30,7 @@ from ..data.digests import DIGEST_BYTES, digest_of, digests
 from ..data.files import write_text
 from ..data.loading import load
 from ..data.samplers import SeededBatchSampler
+from ..models.layers import Layers
 from .cache_folder import cache_folder, weights_digest
 from .distributed import device_of, gathered, rank, world
 from .inference import Inference
@@ -356,7 +357,7 @@ def describe_features(
     backbone: Backbone, preprocessing: Preprocessing, view: str = "plain"
 ) -> dict[str, Any]:
     """Return everything that changes the features."""
-    return {
+    description: dict[str, Any] = {
         "backbone": backbone.name,
         "weights": weights_digest(backbone),
         # Two networks may have the same weights.
@@ -364,6 +365,9 @@ def describe_features(
         "preprocessing": preprocessing.identity(),
         "view": view,
     }
+    if isinstance(backbone, Layers):
+        description |= {"layers": backbone.layers, "summary": backbone.summary}
+    return description
 
 
 def _write_at(path: Path, start: int, content: bytes, sync: bool = False) -> None:

@@ -7,13 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..backbones import Backbone, create_backbone
+from ..backbones import create_backbone
 from ..device import default_device
 from ..models import PooledModel, load
-from ..models.own import NoOwnPool, Own, create_own_pool
+from ..models.image_text import Vocabulary, create_image_text
+from ..models.own import default_pool
 from ..models.pooled import Assembly, assemble
+from ..models.text_map import TextMap
 
 log = logging.getLogger(__name__)
+KNOWN = 0.5  # familiarity of a text that an image-text model knows
 
 
 def open_model(
@@ -24,7 +27,7 @@ def open_model(
 ) -> tuple[PooledModel, bool]:
     """Open a saved model, or a pretrained backbone with a pool, and say whether it is trained.
 
-    The default pool is the one that the backbone was trained with. With an untrained pool the
+    The pool of a backbone is `default_pool` unless another one is named. With an untrained pool the
     predicted classes are meaningless. Large JPEGs are decoded at a fraction of their size.
     """
     model, trained = _open_model(backbone, weights, pool, folder)
@@ -41,7 +44,7 @@ def _open_model(
             raise ValueError("a saved model has its own weights and pool: give --model alone")
         return load(folder), True
     base = create_backbone(backbone, pretrained=True, weights=weights)
-    own = _own_pool(base)
+    own = default_pool(base)
     if pool in (None, "own"):
         model = assemble(base, own, options=Assembly(keep_cls=True))
     else:
@@ -64,13 +67,17 @@ def _open_model(
     return model, trained
 
 
-def _own_pool(backbone: Backbone) -> Own:
-    """Return the encoder's own pooling, else the CLS token, else average pooling."""
-    try:
-        return create_own_pool(backbone)
-    except NoOwnPool as error:
-        log.info("note: %s, which is shown.", error)
-        return "cls" if backbone.has_cls else "gap"
+def open_text_map(model: str, text: str) -> TextMap:
+    """Open an image-text model for maps of a text; warn of a text that it does not know."""
+    if not text.strip():
+        raise ValueError("--text needs at least one word, such as 'a dog', got an empty text")
+    image_text = create_image_text(model)
+    if isinstance(image_text, Vocabulary) and image_text.familiarity(text) < KNOWN:
+        log.warning("'%s' does not know '%s': its maps are a guess", image_text.name, text)
+    text_map = TextMap(image_text, text)
+    preprocessing = replace(text_map.backbone.preprocessing, scaled_decoding=True)
+    text_map.backbone.preprocessing = preprocessing
+    return text_map.eval().to(default_device())
 
 
 def class_names(model: PooledModel) -> list[str] | None:

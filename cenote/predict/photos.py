@@ -21,6 +21,7 @@ from ..metrics import largest_box, mass_mask
 from ..metrics.arrays import Array
 from ..metrics.boxes import Box
 from ..models import PooledModel
+from ..models.text_map import TextMap
 from .boxes import boxes_from_map, object_masks, predict_maps
 from .distributed import device_of
 from .input_size import InputSize, stride_of, supported_size
@@ -170,6 +171,8 @@ class PhotoPredictor:
         """Say which map it is."""
         if self.objects is not None:
             return self.objects.describe()
+        if isinstance(self.model, TextMap):
+            return f"map of '{self.model.text}'"
         parts = {"block": self.block, "head": self.head}
         chosen = [f"{name} {value}" for name, value in parts.items() if value is not None]
         return ", ".join([f"{self.kind} map", *chosen])

@@ -14,7 +14,7 @@ from ..data import Dataset
 from ..data.images import stretch
 from ..metrics import resize_mask
 from ..metrics.boxes import Box
-from .sheet import SheetEntry, contact_sheet
+from .sheet import SheetEntry, contact_sheet, font
 
 BOX_COLOUR = (255, 196, 0)  # amber on a dark rim: visible on grass, fur, sky and snow
 TRUTH = (90, 220, 255)  # light blue, beside the amber of predicted boxes
@@ -75,6 +75,29 @@ def draw_boxes(
     for box in boxes:
         x0, y0, x1, y1 = (int(v) for v in np.rint(np.asarray(box) * scale))
         picture = draw_box(picture, (x0, y0, x1, y1))
+    return picture
+
+
+def draw_cells(
+    picture: Image.Image, size: tuple[int, int], cells: Sequence[tuple[int, Box]]
+) -> Image.Image:
+    """Draw numbered boxes in pixels of an image of `size` on a picture of it.
+
+    The number is also the colour; the first of several numbers with one box colours it.
+    """
+    picture = picture.copy()
+    draw = ImageDraw.Draw(picture)
+    scale = np.array([picture.width, picture.height] * 2) / np.array([*size] * 2)
+    line, numbers = max(2, round(min(picture.size) / 75)), dict[Box, list[int]]()
+    for number, box in cells:
+        numbers.setdefault(box, []).append(number)
+    for box, labels in numbers.items():
+        colour = tuple(_colour(labels[0]))
+        x0, y0, x1, y1 = np.rint(np.asarray(box) * scale).tolist()
+        draw.rectangle((x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)), outline=colour, width=line)
+        text, place = " ".join(map(str, labels)), (x0 + 2 * line, y0 + line)
+        letters = font(max(12, round(min(picture.size) / 14)))
+        draw.text(place, text, "white", letters, stroke_width=2, stroke_fill="black")
     return picture
 
 

@@ -1,4 +1,4 @@
-"""Results of a search as a CSV file, or as a folder with copies of the images."""
+"""Results of a search as a CSV file, a contact sheet, or a folder with copies of the images."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .index import EntryImages
-from .query import RankedImage
+from PIL import Image
 
+from ..data.images import full_size
+from ..report.maps import draw_cells
+from ..report.retrieval import FOUND_SIDE, FoundImage, found_sheet
+from .index import EntryImages
+from .maxsim import Box
+from .query import RankedImage, SearchAnswer
+
+DRAWN_SIDE = 2 * FOUND_SIDE  # pixels from which pictures of a contact sheet are made
+DRAWN_CELLS = 4  # pairs of cells that are drawn on a re-ranked result
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a formula in a spreadsheet
 
 
@@ -31,6 +39,32 @@ def _cell(value: object) -> object:
     if isinstance(value, str) and value.startswith(FORMULA):
         return f"'{value}"
     return value
+
+
+def draw_results(
+    answer: SearchAnswer, text: str, query_images: Sequence[Image.Image | None]
+) -> Image.Image:
+    """Draw the query and the results; cells that match have the same number and colour."""
+    images, results = EntryImages(), list[FoundImage]()
+    query_cells: list[dict[int, Box]] = [{} for _ in query_images]
+    for result in answer.results:
+        entry, picture, cells = result.entry, images(result.entry, DRAWN_SIDE), []
+        for match in result.cells[:DRAWN_CELLS]:
+            number = match.query_cell + 1
+            query_cells[match.image][number] = match.query_box
+            cells.append((number, match.box))
+        if picture is not None:
+            picture = draw_cells(picture, (entry.width, entry.height), cells)
+        name, duplicates = Path(entry.path).name, len(result.duplicates)
+        results.append(FoundImage(picture, name, result.score, duplicates))
+    queries = [
+        image and draw_cells(image, full_size(image), sorted(cells.items()))
+        for image, cells in zip(query_images, query_cells, strict=True)
+    ]
+    method = answer.method
+    if "maxsim" in answer.why:
+        method += ", re-ranked: the same number and colour is a match"
+    return found_sheet(results, text, queries, method)
 
 
 def copy_results(results: Sequence[RankedImage], folder: Path) -> int:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from PIL import Image, IptcImagePlugin
+from torch import Tensor
 
 from ..data import BadImage, Dataset, LayoutError, open_dataset, read_image
 from ..data.dataset import images_are_files
@@ -29,6 +30,7 @@ from ..predict.embedding import predict_batches
 from ..predict.inference import Inference
 from ..predict.openvino_engine import embed_images
 from .load import image_text_device
+from .maxsim import embed_with_local, local_network
 from .store import ImageEntry, Store
 
 if TYPE_CHECKING:
@@ -227,9 +229,9 @@ class Indexer:
         """Add images whose contents are in the index under another path."""
         if entries:
             rows = torch.tensor([self.rows[entry.digest] for entry in entries])
-            originals = self.store.entries(rows)
+            store, originals = self.store, self.store.entries(rows)
             copies = list(map(_with_image_info, entries, originals))
-            self.writer.put(copies, self.store.vectors(rows), self.store.words(rows))
+            self.writer.put(copies, store.vectors(rows), store.words(rows), store.local(rows))
             self._forget_rows(entry.path for entry in copies)
             self._advance(len(copies))
             self.report.moved += len(copies)
@@ -238,18 +240,23 @@ class Indexer:
     def _embed(self, images: list[tuple[int, ImageEntry]]) -> list[str]:
         """Embed new images; return the paths of those that cannot be read."""
         model, words = self.load_model()
-        n, embedded = self.store.description.words_per_image, set[int]()
+        description, embedded = self.store.description, set[int]()
+        n, k = description.words_per_image, description.local_vectors
         dataset = self.dataset.select([i for i, _ in images])
-        transform = model.transform(self.store.description.scaled_decoding)
+        transform = model.transform(description.scaled_decoding)
         loader = load(dataset, ImageInfoTransform(transform), self.batch, self.workers)
-        run = Inference(partial(embed_images, model), image_text_device(model))
+        embed: Callable[[Tensor], Tensor] = partial(embed_images, model)
+        if k:
+            embed = partial(embed_with_local, local_network(model), k)
+        run = Inference(embed, image_text_device(model))
         batches = predict_batches(
             loader,
             lambda batch: run(batch.images["pixels"]).float().cpu(),
             self.report.failed,
             self._advance,
         )
-        for batch, vectors in batches:
+        for batch, output in batches:
+            vectors, local = output[:, : description.dim], output[:, description.dim :]
             ids = words.nearest(vectors, n) if words is not None and n else None
             indices, info = batch.indices.tolist(), batch.images
             sizes, dates, looks = (info[name].tolist() for name in ("size", "date", "look"))
@@ -259,7 +266,7 @@ class Indexer:
                 if math.isnan(date):
                     entry = entry._replace(date=entry.time / 1e9)
                 entries.append(entry)
-            self.writer.put(entries, vectors, ids)
+            self.writer.put(entries, vectors, ids, local)
             self._forget_rows(entry.path for entry in entries)
             self.report.embedded += len(entries)
             embedded.update(indices)

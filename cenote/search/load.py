@@ -14,6 +14,7 @@ from ..device import default_device
 from ..options import suggest
 from ..predict.distributed import device_of
 from .local_store import LocalStore
+from .maxsim import check_local, describe_local
 from .milvus_store import MilvusStore
 from .store import Filter, IndexDescription, Store, absolute_model_name, split_model_name
 from .words import WordMemory, load_words, remember_words, words_digest
@@ -123,7 +124,8 @@ def check_filter(filter: Filter, store: Store) -> None:
 class IndexSetup:
     """An index to write, existing or new; its model and word list are loaded when needed.
 
-    `words` is a file, None for the index's own or the default, or "none" for no words.
+    `words` is a file, None for the index's own or the default, or "none" for no words. `local` is
+    the number of local vectors of each image.
     """
 
     def __init__(
@@ -132,8 +134,13 @@ class IndexSetup:
         model: str | None = None,
         words: str | None = None,
         dtype: str | None = None,
+        local: int | None = None,
     ) -> None:
-        self.address, self.dtype = address, dtype
+        self.address, self.dtype, self.local = address, dtype, local
+        if local is not None:
+            check_local(local)
+            if not find_backend(address).stores_local:
+                raise ValueError("--local: Milvus stores one vector per image: name a folder")
         self.store = find_store(address)
         self.loaded: tuple[ImageText, WordMemory | None] | None = None
         self.word_list: str | None = ""  # empty: the default list; None: no words
@@ -155,6 +162,9 @@ class IndexSetup:
             raise _other_option(address, names.get(stored, f"the word list {stored}"), "--words")
         if dtype not in (None, existing.dtype):
             raise _other_option(address, existing.dtype, "--precision")
+        if local not in (None, existing.local_vectors):
+            made_with = f"{existing.local_vectors or 'no'} local vectors"
+            raise _other_option(address, made_with, "--local")
         if (self.model_name, self.word_list) != (existing.model, stored):
             self.load()  # rejects another model
             new_words = existing.words and {**existing.words, "name": self.word_list}
@@ -164,8 +174,11 @@ class IndexSetup:
         """Return the index; a new one is created."""
         if self.store is None:
             model, memory = self.load()
+            local = {}
+            if self.local is not None:
+                local = describe_local(model, self.local, image_text_device(model))
             description = IndexDescription.create(
-                self.model_name, model, memory, self.word_list or "", self.dtype or "float32"
+                self.model_name, model, memory, self.word_list or "", self.dtype or "float32", local
             )
             self.store = open_store(self.address, description)
         return self.store
@@ -173,7 +186,13 @@ class IndexSetup:
     def load(self) -> tuple[ImageText, WordMemory | None]:
         """Return the model and the word list, if the index stores words."""
         if self.loaded is None:
+            from ..models.image_text.image_only import ImageOnly
+
             model, memory = self._load_model(), None
+            if isinstance(model, ImageOnly):
+                if self.word_list:
+                    raise ValueError(f"--words: '{model.name}' has no texts, leave it out")
+                self.word_list = None
             if self.word_list is not None:
                 if self.store is None:
                     words = load_words(self.word_list or None, model)

@@ -1,7 +1,8 @@
 """An index in a folder: memory-mapped vectors and a SQLite database, searched exactly.
 
-`vectors-G.bin` holds a row for each image, `words-G.bin` the ids of its nearest words, and
-`images.sqlite` everything else, including the number of valid rows. Rows are appended before
+`vectors-G.bin` holds a row for each image, `words-G.bin` the ids of its nearest words,
+`local-G.bin` its local vectors, and `images.sqlite` everything else, including the number of valid
+rows. Rows are appended before
 SQLite knows of them; removed rows stay in the matrix until a writer compacts it into generation
 G + 1. A process that is killed at any moment leaves at most rows that are not valid yet, which the
 next writer overwrites, and the rows of a reader never change.
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -47,6 +48,7 @@ OPEN_ATTEMPTS = 5
 class LocalStore(Store):
     """An index as it was when it was opened; `refresh` reads it again."""
 
+    stores_local: ClassVar[bool] = True
     budget = BUDGET  # bytes of a search, beside the matrix that the system maps into memory
 
     def __init__(self, folder: Path, description: IndexDescription) -> None:
@@ -96,6 +98,7 @@ class LocalStore(Store):
             try:
                 self.matrix = self._map("vectors", self.description.dtype, self.dim)
                 self.word_ids = self._map("words", "int32", n)
+                self.local_rows = self._map("local", "float16", self.description.local_width)
                 break
             except FileNotFoundError:  # compacted after the database was opened
                 self.db.close()
@@ -112,7 +115,7 @@ class LocalStore(Store):
     def release(self) -> None:
         """Close all files: a snapshot makes SQLite's log grow, a mapped file keeps a disk busy."""
         self.db.close()
-        self.matrix = self.word_ids = torch.empty(0, self.dim)
+        self.matrix = self.word_ids = self.local_rows = torch.empty(0, self.dim)
 
     def _map(self, name: str, dtype: str, width: int) -> Tensor:
         rows, path = self.db.count, self.folder / f"{name}-{self.db.generation}.bin"
@@ -169,6 +172,12 @@ class LocalStore(Store):
         if not self.use_words or not self.word_ids.shape[1]:
             return None
         return self.word_ids[rows].long()
+
+    def local(self, rows: Tensor) -> Tensor | None:
+        k = self.description.local_vectors
+        if not k:
+            return None
+        return self.local_rows[rows].float().unflatten(1, (k, -1))
 
     def find_texts(self, words: Sequence[str]) -> TextHits | None:
         if not self.db.texts.exists:
@@ -261,14 +270,22 @@ class LocalWriter(StoreWriter):
         self.store.snapshot = True
 
     def put(
-        self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
+        self,
+        entries: Sequence[ImageEntry],
+        vectors: Tensor,
+        words: Tensor | None = None,
+        local: Tensor | None = None,
     ) -> None:
         lengths = vectors.float().norm(dim=1)
         if not bool(((lengths - 1).abs() < MAX_LENGTH_ERROR).all()):
             raise ValueError("vectors of an index must be finite and of length 1")
         positions = {entry.path: i for i, entry in enumerate(entries)}  # of equal paths the last
         places = list(positions.values())
-        columns = {"vectors": vectors, "words": torch.empty(0) if words is None else words}
+        columns = {
+            "vectors": vectors,
+            "words": torch.empty(0) if words is None else words,
+            "local": torch.empty(0) if local is None else local,
+        }
         with self.db.transaction():
             count = int(self.db.state("count"))
             for name, dtype, width in self._files():
@@ -317,6 +334,7 @@ class LocalWriter(StoreWriter):
         files = [
             ("vectors", description.dtype, description.dim),
             ("words", "int32", description.words_per_image),
+            ("local", "float16", description.local_width),
         ]
         return [(name, dtype, width) for name, dtype, width in files if width]
 

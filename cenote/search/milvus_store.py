@@ -348,7 +348,11 @@ class MilvusWriter(StoreWriter):
             self.store.store_sums(self.store.compute_sums())
 
     def put(
-        self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
+        self,
+        entries: Sequence[ImageEntry],
+        vectors: Tensor,
+        words: Tensor | None = None,
+        local: Tensor | None = None,  # there are none: `stores_local` is False
     ) -> None:
         positions = {entry.path: i for i, entry in enumerate(entries)}  # of equal paths the last
         ids = torch.empty(len(entries), 0) if words is None else words

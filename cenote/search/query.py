@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from ..data import read_image
 from ..data.digests import digest_of
+from ..data.images import full_size
 from ..models.image_text import Vocabulary
 from ..options import check_number
 from ..predict.openvino_engine import embed_images
@@ -25,13 +27,22 @@ from .feedback import QUERY, refine
 from .freedom import K, M, N
 from .fusion import MAX_CANDIDATES, TextEvidence, find_evidence, relative_shares
 from .load import image_text_device, load_model, load_word_memory, open_store
+from .maxsim import (
+    CellMatch,
+    LocalQuery,
+    cell_matches,
+    embed_with_local,
+    local_network,
+    maxsim,
+    stored_local,
+)
 from .methods import MethodSpec, compose_all, find_method, parse_method
 from .shares import input_shares
 from .store import Filter, ImageEntry, Store, TextMatch
 from .words import load_words
 
 if TYPE_CHECKING:
-    from ..models.image_text import ImageText
+    from ..models.image_text import ImageText, LocalNetwork
     from .words import WordMemory
 
 CANDIDATES = 500  # of a nearest-neighbour search, which are then ranked exactly
@@ -52,6 +63,7 @@ class RankedImage(NamedTuple):
     visual: float = 0.0  # score by what the image looks like; `score` may count texts, too
     matches: tuple[TextMatch, ...] = ()  # texts of the image that match the query
     doubtful: bool = False  # it may not show what the text says, and no text matches
+    cells: tuple[CellMatch, ...] = ()  # where it matches the query image, if it was re-ranked
 
 
 SORT_KEYS: dict[str, Callable[[RankedImage], Any]] = {
@@ -83,15 +95,26 @@ class SearchRequest:
     visual_only: bool = False  # ignore the texts that are stored with the images
     like: tuple[ImageInput, ...] = ()
     unlike: tuple[ImageInput, ...] = ()
+    rerank: Literal["none", "maxsim"] = "none"  # by local vectors of the index
+    candidates: int = 100  # results that are re-ranked
 
     def __post_init__(self) -> None:
         if not self.query_images and not self.terms:
             raise ValueError("an empty query finds nothing: give an image, a text or both")
-        for name, choices in (("sort", SORT_KEYS), ("near_duplicates", ("hide", "show"))):
+        for name, choices in (
+            ("sort", SORT_KEYS),
+            ("near_duplicates", ("hide", "show")),
+            ("rerank", ("none", "maxsim")),
+        ):
             if getattr(self, name) not in choices:
                 value = getattr(self, name)
                 raise ValueError(f"{name} is one of {', '.join(choices)}, got '{value}'")
-        check_number("top", self.top, whole=True, least=1)
+        for name in ("top", "candidates"):
+            check_number(name, getattr(self, name), whole=True, least=1)
+        if self.rerank != "none" and (not self.images or self.terms or self.like or self.unlike):
+            raise ValueError(
+                f"{self.rerank} compares cells of images: give an image, without texts and examples"
+            )
         if self.cut is not None:
             check_number("cut", self.cut)
         if self.method != "auto":
@@ -295,6 +318,13 @@ def _answer(
     scores, rows = visual, visual_rows
     if shares is not None:
         scores = shares
+    local_query = None
+    if request.rerank == "maxsim":
+        local_query = _local_query(images, store, model)
+        rows = _first_rows(scores, rows, max(request.candidates, request.top))
+        scores = maxsim(local_query.vectors.flatten(0, 1), rows, store)
+        is_exact &= len(rows) == len(visual_rows)
+        why["maxsim"] = {"candidates": len(rows), "cells": local_query.vectors.shape[1]}
     is_relevant = torch.ones_like(rows, dtype=torch.bool)
     if evidence is not None:
         why["matches"] = evidence.fields
@@ -317,6 +347,8 @@ def _answer(
         is_guess = not any(text.known for text in texts)
         is_guess |= judge.is_absent(scorer.direction, visual)
         results = _mark_doubtful(results, judge, is_guess)
+    if local_query is not None:
+        results = _with_cells(results, local_query, store, local_network(model))
     # Ties keep the more relevant image first.
     sort_key = SORT_KEYS[request.sort]
     results = sorted(results, key=lambda result: (result.doubtful, sort_key(result)))
@@ -347,6 +379,24 @@ def _mark_doubtful(
     return [
         result._replace(doubtful=doubtful and not result.matches)
         for result, doubtful in zip(results, is_doubtful.tolist(), strict=True)
+    ]
+
+
+def _first_rows(scores: Tensor, rows: Tensor, count: int) -> Tensor:
+    """Return the rows of the best scores, ascending."""
+    return rows[top_k(scores[None], count)[1][0]].sort().values
+
+
+def _with_cells(
+    results: Sequence[RankedImage], query: LocalQuery, store: Store, model: LocalNetwork
+) -> list[RankedImage]:
+    """Add where the results match the query."""
+    rows = torch.tensor([result.row for result in results], dtype=torch.long)
+    return [
+        result._replace(
+            cells=cell_matches(query, local, (result.entry.width, result.entry.height), model)
+        )
+        for result, local in zip(results, stored_local(store, rows), strict=True)
     ]
 
 
@@ -403,11 +453,36 @@ def _vectors(images: Sequence[_QueryImage], store: Store, model: ImageText) -> T
         if image.rows:
             vectors.append(store.vectors(torch.tensor(image.rows[:1])))
         else:
-            transform = model.transform(store.description.scaled_decoding)
-            photo = read_image(image.name, content=image.content, min_side=transform.min_side)
-            pixels = transform(photo)[None].to(image_text_device(model))
+            _, pixels = _read_pixels(image, store, model)
             vectors.append(embed_images(model, pixels).float().cpu())
     return torch.cat(vectors)
+
+
+@torch.no_grad()
+def _local_query(images: Sequence[_QueryImage], store: Store, model: ImageText) -> LocalQuery:
+    """Return the local vectors of the query; images of the index are not embedded again."""
+    vectors, sizes = list[Tensor](), list[tuple[int, int]]()
+    stored_local(store, torch.empty(0, dtype=torch.long))  # an error before an image is embedded
+    for image in images:
+        if image.rows:
+            row = torch.tensor(image.rows[:1])
+            (entry,) = store.entries(row)
+            vectors.append(stored_local(store, row))
+            sizes.append((entry.width, entry.height))
+        else:
+            photo, pixels = _read_pixels(image, store, model)
+            k = store.description.local_vectors
+            row = embed_with_local(local_network(model), k, pixels).float().cpu()[:, store.dim :]
+            vectors.append(row.unflatten(1, (k, -1)))
+            sizes.append(full_size(photo))
+    return LocalQuery(torch.cat(vectors), sizes)
+
+
+def _read_pixels(image: _QueryImage, store: Store, model: ImageText) -> tuple[Image.Image, Tensor]:
+    """Return the picture and the input (1, 3, H, W) of the model, on its device."""
+    transform = model.transform(store.description.scaled_decoding)
+    photo = read_image(image.name, content=image.content, min_side=transform.min_side)
+    return photo, transform(photo)[None].to(image_text_device(model))
 
 
 def _inputs(request: SearchRequest, query: ComposedQuery, model: ImageText) -> dict[str, Tensor]:

@@ -86,6 +86,7 @@ class IndexDescription:
     words: Mapping[str, Any] = field(default_factory=dict)  # name, digest and n; {}: no word list
     format: int = 1
     scaled_decoding: bool = False  # of large JPEGs; False in an index of an earlier version
+    local: Mapping[str, int] = field(default_factory=dict)  # k and dim; {}: no local vectors
 
     @classmethod
     def create(
@@ -95,17 +96,30 @@ class IndexDescription:
         words: WordMemory | None = None,
         word_list: str = "",
         dtype: str = "float32",
+        local: Mapping[str, int] = {},
     ) -> IndexDescription:
         """Describe a new index; `word_list` is the file of the words, empty for the default."""
         word_info = dict[str, str | int]()
         if words is not None:
             n = min(STORED_WORDS, len(words.words))
             word_info = {"name": word_list, "digest": words.digest, "n": n}
-        return cls(name, model.identity, model.dim, dtype, word_info, scaled_decoding=True)
+        return cls(
+            name, model.identity, model.dim, dtype, word_info, scaled_decoding=True, local=local
+        )
 
     @property
     def words_per_image(self) -> int:
         return int(self.words.get("n", 0))
+
+    @property
+    def local_vectors(self) -> int:
+        """Number of local vectors of each image."""
+        return int(self.local.get("k", 0))
+
+    @property
+    def local_width(self) -> int:
+        """Numbers of all local vectors of an image."""
+        return self.local_vectors * int(self.local.get("dim", 0))
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"
@@ -117,6 +131,7 @@ class IndexDescription:
         if (
             description.dim < 1
             or description.words_per_image < 0
+            or description.local_width < 0
             or description.dtype not in DTYPES
         ):
             raise ValueError("wrong values")
@@ -219,7 +234,11 @@ class StoreWriter(Protocol):
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None: ...
 
     def put(
-        self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
+        self,
+        entries: Sequence[ImageEntry],
+        vectors: Tensor,
+        words: Tensor | None = None,
+        local: Tensor | None = None,
     ) -> None:
         """Add images, replacing those with the same path."""
 
@@ -239,6 +258,7 @@ class Store(Database, Protocol):
 
     dtypes: ClassVar[tuple[str, ...]] = DTYPES
     fixed_description: ClassVar[bool] = False  # `describe` has no effect
+    stores_local: ClassVar[bool] = False  # local vectors beside the vector of an image
     where: str  # folder or address, without a password
     description: IndexDescription
     use_words: bool = True  # False: another word list is in use, the stored words are ignored
@@ -286,6 +306,10 @@ class Store(Database, Protocol):
 
         None if that would be too slow or too large: then only candidates are ranked.
         """
+        return None
+
+    def local(self, rows: Tensor) -> Tensor | None:
+        """Return the local vectors (R, k, D) of these rows, if they are stored."""
         return None
 
     def find_texts(self, words: Sequence[str]) -> TextHits | None:
@@ -344,7 +368,7 @@ def split_model_name(name: str) -> tuple[str, str]:
     kind, _, remainder = name.partition("/")
     if kind == "text-space" or remainder.startswith("hf-hub:"):
         return name, ""
-    if kind != "open_clip":
+    if kind not in ("open_clip", "timm"):
         return "", name
     mark = ":" if remainder.startswith("local-dir:") else "/"
     model, mark, weights = remainder.partition(mark)

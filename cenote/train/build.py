@@ -84,7 +84,10 @@ def build_frozen(config: RunConfig, device: torch.device) -> FrozenBackbone:
         img_size=model.img_size,
     )
     set_preprocessing(config, backbone)
-    frozen = FrozenBackbone(backbone, model.stride, model.no_dilation)
+    summary = model.tokens == "summary"
+    frozen = FrozenBackbone(
+        backbone, model.stride, model.no_dilation, model.feature_layers, summary
+    )
     frozen.backbone.to(device)
     return frozen
 

@@ -61,13 +61,24 @@ class ModelConfig:
 
     backbone: str = flag(
         "lite0",
-        "timm model, or lite0 (its weights come with Cenote); vit_micro and resnet_micro are small "
-        "enough to train from scratch on two cores",
+        "timm model, hf-hub:OWNER/NAME, hf:OWNER/NAME (transformers), or lite0 (its weights come with "
+        "Cenote); vit_micro and resnet_micro are small enough to train from scratch on two cores",
     )
     pool: str = flag("gap", "pool (cenote pools lists them), cls, or own, the encoder's")
     pool_options: Options = flag({}, "options of the pool, such as gamma=2")
-    tokens: Literal["patches", "all", "cls"] = flag(
-        "patches", "tokens to pool: patches, all (CLS and patches), or cls"
+    tokens: Literal["patches", "all", "cls", "summary"] = flag(
+        "patches",
+        "tokens to pool: patches, all (CLS and patches), cls, or summary (CLS and mean of the patches "
+        "of each of --layers)",
+    )
+    feature_layers: tuple[PositiveInt, ...] = flag(
+        (),
+        "blocks of a ViT, or stages, from 1, whose features are pooled together: tokens of the same "
+        "place are concatenated, or see --tokens summary",
+        "fit",
+        name="layers",
+        metavar="N,...",
+        shown="the last",
     )
     weights: Path | None = flag(
         None,
@@ -139,7 +150,7 @@ class OptimizationConfig:
         1.0,
         "factor of the learning rate of the pool's matrices",
         "fit",
-        shown="1, with --freeze 0.03",
+        shown="1, with --freeze 0.03 unless --tokens summary",
     )
     optimizer: OptimizerName = "adamw"
     momentum: float = 0.9

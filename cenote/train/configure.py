@@ -20,7 +20,9 @@ from ..backbones.create import WITHOUT_WEIGHTS
 from ..losses.mixing import Mixable
 from ..models import load
 from ..models.image_text.text_encoder import Words
-from ..models.own import OWN_OPTIONS
+from ..models.layers import Layers
+from ..models.own import OF_LAST_LAYER, OWN_OPTIONS
+from ..models.pooled import Assembly
 from ..models.surgery import Pyramid, create_finer_backbone
 from ..options import check_names, suggest
 from ..pooling import list_pools, registry
@@ -224,6 +226,9 @@ def _complete(config: RunConfig, recipe: Recipe | None, changes: Sections) -> Ru
     model, train, options = config.model, config.train, config.options
     if "epochs" in changes["train"] and "warmup" not in changes["train"]:
         train = replace(train, warmup=min(train.warmup, train.epochs / 5))
+    if model.freeze and model.tokens == "summary" and "pool_lr_factor" not in changes["train"]:
+        # The small factor is for attention over positions; over layers it would stay uniform.
+        train = replace(train, pool_lr_factor=1.0)
     if recipe is None and config.command in ("dino", "moco", "clip"):
         adapted: Options = {"warmup": min(train.warmup, train.epochs / 10)}
         if config.command != "clip":  # the papers' learning rates are for 256 images
@@ -401,7 +406,12 @@ def try_out(config: RunConfig) -> None:
         if path is not None and not path.exists():
             raise FileNotFoundError(2, "no such weights file", str(path))
     with torch.random.fork_rng(devices=()):
-        if model.stride != 1 or model.fpn is not None:
+        Assembly(
+            tokens=model.tokens, feature_layers=model.feature_layers, norm=model.norm, fpn=model.fpn
+        )
+        if model.feature_layers and model.pool == "own":
+            raise ValueError(OF_LAST_LAYER)
+        if model.stride != 1 or model.fpn is not None or model.feature_layers:
             backbone = create_finer_backbone(
                 model.backbone,
                 model.stride,
@@ -411,6 +421,10 @@ def try_out(config: RunConfig) -> None:
             )
             if model.fpn is not None:
                 Pyramid(backbone, model.fpn, dim=1)
+            if model.feature_layers:
+                if model.depth:
+                    backbone.set_depth(model.depth)
+                Layers(backbone, model.feature_layers, model.tokens == "summary")
         if isinstance(options, MetricConfig):
             try_loss(options)
         if isinstance(options, ClipConfig):

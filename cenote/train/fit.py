@@ -9,10 +9,13 @@ from pathlib import Path
 
 import torch
 
+from ..backbones import Backbone
 from ..data import Dataset
 from ..data.splits import Splits, split
 from ..evaluate.validators import localization_on_test
 from ..models import PooledModel, save_model
+from ..models.frozen import PooledHead
+from ..models.layers import Layers
 from ..predict.distributed import processes, rank
 from ..predict.feature_cache import FeatureBatches, FeatureCache
 from ..predict.object_map import store_object_map
@@ -98,11 +101,26 @@ def _fit_frozen(
         val={probe.metric: winner.best_score, "images": len(features.val)},
         test=test,
         rates={f"{state.lr:g}": state.failed or state.best_score for state in probe.states},
+        layers=layer_attention(frozen.backbone, probe, head),
         seconds={"features": extracted - started, "training": time.monotonic() - extracted},
         settings=asdict(train),
         data=splits.fingerprint(),
     )
     return frozen.create_model(head, classes), report
+
+
+def layer_attention(backbone: Backbone, probe: Probe, head: PooledHead) -> dict[str, Scores] | None:
+    """Return the attention to CLS and mean of each layer, None without summary tokens or a map."""
+    if head.tokens != "summary" or head.pool is None or head.pool.no_attention:
+        return None
+    assert isinstance(backbone, Layers)
+    weights = probe.mean_map(head, probe.val_loader)  # (layers, 2), or (layers, 1) without CLS
+    kinds = ("cls", "mean")[-weights.shape[1] :]
+    rows = (weights / weights.sum()).tolist()
+    return {
+        str(layer): dict(zip(kinds, row, strict=True))
+        for layer, row in zip(backbone.layers, rows, strict=True)
+    }
 
 
 def build_classifier(config: RunConfig, classes: int) -> PooledModel:

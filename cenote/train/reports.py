@@ -36,12 +36,17 @@ class RunReport(TrainingReport):
 
 @dataclass(frozen=True, kw_only=True)
 class FitReport(RunReport):
-    """`lr` and `rates` (the best score of each learning rate) are those of a frozen backbone."""
+    """`lr` and `rates` (the best score of each learning rate) are those of a frozen backbone.
+
+    `layers` is the attention to CLS and mean of each layer, if summary tokens are pooled by
+    attention: averages over its maps and the validation images, which sum to one.
+    """
 
     lr: float | None = field(default=None, metadata=OPTIONAL)
     val: Scores
     test: Scores | None
     rates: dict[str, float | str] | None = field(default=None, metadata=OPTIONAL)
+    layers: dict[str, Scores] | None = field(default=None, metadata=OPTIONAL)
     data: str  # fingerprint of the images
 
 

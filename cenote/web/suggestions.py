@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..models.image_text import ImageText
+from ..models.image_text.image_only import ImageOnly
 from ..search.composition import encode_texts
 from ..search.database import top_k
 from ..search.query import Searcher, SearchRequest
@@ -34,7 +35,7 @@ class Suggestions(NamedTuple):
 
 def suggest(searcher: Searcher, sample: Sequence[IndexedImage]) -> Suggestions:
     """Suggest names of classes and domains with which images of the sample are found."""
-    if not sample:
+    if not sample or isinstance(searcher.model, ImageOnly):
         return Suggestions([], None)
     vectors = searcher.store.vectors(torch.tensor([row for row, _ in sample])).float()
     classes, domains = (

@@ -156,3 +156,12 @@ def test_bad_options_of_predict_and_embed(
     ):
         assert main(arguments) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_text_is_where_the_command_finds_it(photos: Path) -> None:
+    prediction = cenote.attend(photos / "0.png", text="a dog")
+    assert prediction.label is None and prediction.map.max() == 1
+    opened = cenote.Model("text-space", text="a cat")
+    assert not np.allclose(opened.predict(photos / "0.png").map, prediction.map)
+    with pytest.raises(ValueError, match="takes no pool"):
+        cenote.Model("text-space", text="a cat", pool="gap")

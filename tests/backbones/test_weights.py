@@ -1,11 +1,13 @@
 """Real weights on real photographs, and files that are not what they say."""
 
 import hashlib
+import logging
 import pickle
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from PIL import Image
 from safetensors import safe_open
@@ -147,6 +149,30 @@ def test_damaged_and_foreign_files_are_refused(
         load_weights(small, file)
     with pytest.raises(FileNotFoundError, match=rf"none\{suffix}"):
         load_weights(small, tmp_path / f"none{suffix}")
+
+
+@pytest.mark.parametrize("classes", [3, 0])
+@torch.no_grad()
+def test_a_checkpoint_with_another_classifier(
+    classes: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for name in ("test_resnet", "test_vit", "deit_tiny_distilled_patch16_224"):
+        options = {"depth": 1} if name.startswith("deit") else {}
+        network = timm.create_model(name, num_classes=classes, **options).eval()
+        torch.save(network.state_dict(), tmp_path / "weights.pth")
+        caplog.clear()
+        file = tmp_path / "weights.pth"
+        model = create_model(name, "own", weights=file, backbone_options=options).eval()
+        x = torch.rand(2, 3, *model.backbone.native_size())
+        number = f"{classes} classes" if classes else "no classifier"
+        assert f"weights.pth has {'a classifier of ' * bool(classes)}{number}" in caplog.text
+        if classes and not name.startswith("deit"):  # which has two classifiers
+            torch.testing.assert_close(model(x), network(x))
+        elif not classes:
+            assert model.head is None
+            expected = network.forward_head(network.forward_features(x), pre_logits=True)
+            torch.testing.assert_close(model.embed(x), expected)
 
 
 def test_wrapped_checkpoints_load(small: torch.nn.Module, tmp_path: Path) -> None:

@@ -340,3 +340,22 @@ def test_sentences_about_blocks(
     run = ["attend", str(photos / "ball.jpg"), "--model", str(tmp_path / "run"), "--size", "64"]
     assert main([*run, *options, "-o", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_map_of_a_text(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main(["attend", str(photos / "ball.jpg"), "--text", "a ball", "-o", str(out)]) == 0
+    report = json.loads((out / "attention.json").read_text())
+    assert (report["map"], report["description"]) == ("text", "map of 'a ball'")
+    assert report["description"] in capfd.readouterr().out
+    (row,) = report["photographs"]
+    assert row["box"] and row["class_name"] is None
+    for options, words in (
+        (["--pool", "gap"], "--text needs an image-text model"),
+        (["--model", str(tmp_path)], "is not an image-text model"),
+        (["--model", "resnet50"], "no image-text model 'resnet50'"),
+        (["--head", "2"], "there is no map 2"),
+    ):
+        command = ["attend", str(photos / "ball.jpg"), "--text", "a ball", "-o", str(out)]
+        assert main([*command, *options]) == 2
+        assert words in capfd.readouterr().err

@@ -229,6 +229,34 @@ def test_a_table_and_a_sheet(
     assert not re.search(r"\.(png|jpg)", capfd.readouterr().out)
 
 
+def test_a_part_of_an_image_is_found_by_its_cells(
+    index: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    crop, box = tmp_path / "part.png", (130, 60, 330, 210)  # the face of chelsea.png, 451 x 300
+    Image.open(photos / "animals" / "chelsea.png").crop(box).save(crop)
+    local = tmp_path / "ix"
+    assert main(["index", str(photos), "-o", str(local), "--local", "16", "--words", "none"]) == 1
+    best, *_ = found(capfd, local, "--image", crop, "--rerank", "maxsim")
+    assert Path(str(best["path"])).stem in ("chelsea", "small")  # the same photograph
+    cells: list[dict[str, list[int]]] = best["cells"]  # type: ignore[assignment]
+    assert len(cells) == 16 and float(str(best["score"])) < 1
+    width, height = int(str(best["width"])), int(str(best["height"]))
+    for match in cells:
+        for x0, y0, x1, y1, w, h in (
+            (*match["query"], 200, 150),
+            (*match["result"], width, height),
+        ):
+            assert 0 <= x0 < x1 <= w and 0 <= y0 < y1 <= h
+    sheet = tmp_path / "found.png"
+    argv = ("--image", crop, "--rerank", "maxsim", "--candidates", "4", "--top", "2")
+    assert search(local, *argv, "--why", "--sheet", sheet) == 0
+    text = capfd.readouterr().out
+    assert "maxsim: candidates 4, cells 16" in text and "cells of 2: 0." in text
+    assert Image.open(sheet).width > 600
+    assert search(index, "--image", crop, "--rerank", "maxsim") == 2
+    assert "stores no local vectors" in capfd.readouterr().err
+
+
 def test_a_missing_file_is_marked(
     photos: Path, index: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,7 +48,7 @@ TRAIN = {"fit", "dino", "moco", "metric", "clip", "probe", "sweep", "tournament"
 # A command that matches is parsed by its own parser, and not run.
 NOT_RUN = {
     r"\b[a-z][\w-]*:[A-Z]\w*": "a published data set, NAME:FOLDER",
-    r"open_clip/": "weights that are downloaded",
+    r"open_clip/|--backbone \w*(dinov[23]|window7)": "weights that are downloaded",
     r"http://": "a Milvus server",
     r"^cenote demo": "minutes; tests/cli/test_demo.py runs a small one",
     r"^cenote serve": "it runs until it is stopped; tests/web starts it",

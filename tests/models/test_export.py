@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import timm.layers.padding
 import torch
+from timm.layers import pos_embed_sincos
 from timm.models import vision_transformer
 from torch import Tensor
 
@@ -94,6 +95,24 @@ def test_a_torch_program_at_other_batches_and_sizes(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("format", ["torch", pytest.param("onnx", marks=pytest.mark.slow)])
+@torch.no_grad()
+def test_rotary_positions_at_other_sizes(format: Any, tmp_path: Path) -> None:
+    """DINOv3 divides positions by the size of the grid, which must not become a constant."""
+    dinov3 = {"depth": 1, "embed_dim": 48, "num_heads": 3}
+    model = make(("vit_tiny_patch16_dinov3_qkvb", {"backbone_options": dinov3}), "own", 0)
+    for parameter in model.backbone.parameters():
+        if parameter.ndim == 2:
+            parameter.mul_(20)  # attention that depends on positions
+    made = export_model(model, tmp_path / "m", format, output="embedding")
+    assert made.inputs == {"images": ("batch", "3", "height", "width")}
+    run = onnx_of(made.path)[1] if format == "onnx" else torch.export.load(made.path).module()
+    x = images(1, 3, 320, 160)
+    assert (run(x)[0] - model.embed(x)).abs().max() < 1e-5
+    x = images(1, 3, 160, 320)
+    assert (run(x)[0] - model.embed(x)).abs().max() < 1e-5
+
+
 @pytest.mark.slow
 def test_a_pool_without_a_map_has_one_output(tmp_path: Path) -> None:
     model = make(TINY_VIT, "cls", 0)
@@ -133,12 +152,14 @@ def test_the_cam_is_the_map_of_average_pooling_and_the_file_describes_itself(
 
 
 def test_tracing_leaves_timm_as_it_was(tmp_path: Path) -> None:
+    grid = pos_embed_sincos._build_grid
     before = vision_transformer.resample_abs_pos_embed, timm.layers.padding.get_same_padding
     export_model(make(TINY_VIT, "gap"), tmp_path / "m.pt2", "torch")
     assert (
         vision_transformer.resample_abs_pos_embed,
         timm.layers.padding.get_same_padding,
     ) == before
+    assert pos_embed_sincos._build_grid is grid
 
 
 def test_a_file_that_differs_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

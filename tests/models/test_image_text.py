@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from cenote.models.image_text import ImageText, Invertible, create_image_text
+from cenote.models.image_text import ImageText, Invertible, LocalNetwork, create_image_text
 from cenote.models.image_text.text_encoder import Words
 from cenote.models.image_text.text_space import (
     SynsetVectors,
@@ -221,6 +221,62 @@ def test_vectors_are_open_clips(name: str, models: dict[str, Any]) -> None:
     torch.testing.assert_close(model.embed_texts(TEXTS), texts)
     assert model.dim == 24 and not any(p.requires_grad for p in model.parameters())
     assert model.transform()(Image.new("L", (50, 40))).shape == (3, 32, 32)
+
+
+@torch.no_grad()
+def assert_local(model: Any, pixels: torch.Tensor, features: torch.Tensor) -> None:
+    """The local network gives the vectors of the plain one, and this map."""
+    assert isinstance(model, LocalNetwork)
+    vectors, maps = model.embed_local_output(model.local_network(pixels))
+    torch.testing.assert_close(vectors, model.embed_images(pixels))
+    torch.testing.assert_close(maps, features)
+
+
+@torch.no_grad()
+def test_local_features_of_text_space_are_those_of_the_last_block(text_space: TextSpace) -> None:
+    blocks = list[torch.Tensor]()
+    pixels = torch.rand(2, 3, 96, 128)
+    handle = text_space.classifier.blocks.register_forward_hook(  # type: ignore[union-attr]
+        lambda module, inputs, output: blocks.append(output)
+    )
+    text_space.image_network(pixels)
+    handle.remove()
+    assert blocks[0].shape == (2, 320, 3, 4)
+    assert_local(text_space, pixels, blocks[0])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["clip", "siglip"])
+def test_local_features_of_open_clip_are_its_patches(name: str, models: dict[str, Any]) -> None:
+    model, pixels = models[name], torch.rand(2, 3, 32, 32)
+    visual = model.clip.visual
+    visual.output_tokens = True
+    patches = visual(pixels)[1]  # without CLS
+    visual.output_tokens = False
+    assert patches.shape == (2, 4, 32)
+    assert_local(model, pixels, patches.transpose(1, 2).unflatten(2, (2, 2)))
+
+
+@pytest.mark.parametrize("mode", ["shortest", "squash", "longest"])
+def test_the_visible_part_of_an_image(mode: str, models: dict[str, Any]) -> None:
+    """An image of its own coordinates through the transform of open_clip."""
+    width, height, model = 96, 64, models["clip"]
+    x, y = np.meshgrid((np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height)
+    image = Image.fromarray(np.uint8(np.stack([255 * x, 255 * y, 255 + 0 * x], 2).round()))
+    before = dict(model.preprocess)
+    model.preprocess |= {"resize_mode": mode, "mean": (0.0,) * 3, "std": (1.0,) * 3}
+    seen = model.transform()(image)
+    x0, y0, x1, y1 = model.visible_box(width, height)
+    model.preprocess = before
+    place = (np.arange(32) + 0.5) / 32
+    for values, inside, side, low, high in (
+        (seen[0, 16], seen[2, 16], width, x0, x1),
+        (seen[1, :, 16], seen[2, :, 16], height, y0, y1),
+    ):
+        expected = low + place * (high - low)
+        within = (expected > 0.03 * side) & (expected < 0.97 * side)
+        assert np.abs(values.numpy() * side - expected)[within].max() < (high - low) / 32  # a pixel
+        assert (inside.numpy()[(expected < -2) | (expected > side + 2)] == 0).all()  # padding
 
 
 @pytest.mark.parametrize("name", CONFIGS)

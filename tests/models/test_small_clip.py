@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cenote.models import create_model, load
-from cenote.models.image_text import ImageText, Invertible, create_image_text
+from cenote.models.image_text import ImageText, Invertible, LocalNetwork, create_image_text
 from cenote.models.image_text.small_clip import (
     TEXT,
     TEXT_WEIGHTS,
@@ -53,6 +53,17 @@ def test_nothing_is_out_of_vocabulary(text: str) -> None:
 def test_the_most_frequent_words_are_kept() -> None:
     assert Words.of(["a b", "a c", "a b d"], most=2).vocabulary == ["a", "b"]
     assert len(Words([])) == 1 + BYTES
+
+
+@torch.no_grad()
+def test_local_features_are_those_of_the_backbone() -> None:
+    model, pixels = small(), torch.rand(2, 3, 64, 96)
+    assert isinstance(model, LocalNetwork)
+    vectors, maps = model.embed_local_output(model.local_network(pixels))
+    torch.testing.assert_close(vectors, model.embed_images(pixels))
+    features = model.image.features(pixels)
+    assert maps.shape[2:] == features.grid
+    torch.testing.assert_close(maps[:, :, 1, 0], features.tokens[:, features.grid[1]])
 
 
 def test_a_text_does_not_depend_on_its_batch() -> None:

@@ -129,6 +129,10 @@ def test_the_last_stride_is_removed_from_the_same_architecture() -> None:
     finer = without_last_stride(backbone).eval()
     old, new = backbone(IMAGES), finer(IMAGES)
     assert_close(new.tokens.unflatten(1, new.grid)[:, ::2, ::2].flatten(1, 2), old.tokens)
+    # An attention pool has a position for each cell of the coarse map.
+    attentive = create_model("test_byobnet", "own", 0, head_type="attn_abs", img_size=64).backbone
+    assert attentive.stride() == (32, 32)
+    assert without_last_stride(attentive).stride() == (16, 16)
     backbone.model.layer4 = nn.Identity()  # changed: weights of a new network have no place
     assert without_last_stride(backbone) is backbone
     unknown = replace_pool(timm.create_model("resnet18", **NARROW), "gap", 3).backbone

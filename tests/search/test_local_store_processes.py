@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -17,15 +18,27 @@ from cenote.search.local_store import LocalStore
 
 from .test_local_store import MADE, entry, filled, ids, unit_rows
 
+WITH_LOCAL = replace(MADE, local={"k": 4, "dim": 3})
+
+
+def local(number: int) -> torch.Tensor:
+    """The local vectors of one image, exact in float16."""
+    return torch.full((1, 4, 3), float(number % 200)) + torch.arange(4)[:, None] / 8
+
+
+def one_id(number: int) -> torch.Tensor:
+    return ids(1, number)
+
 
 def write(folder: Path, start: int, begun: Event) -> None:
     """In a process of its own, until it is killed."""
     torch.set_num_threads(1)  # the threads of before the fork are not here
-    with LocalStore.open(folder, MADE).writer() as writer:
+    with LocalStore.open(folder, WITH_LOCAL).writer() as writer:
         for i in range(start, start + 100_000, 5):
             numbers = range(i, i + 5)
             rows = torch.cat([unit_rows(1, seed=k) for k in numbers])
-            writer.put([entry(k) for k in numbers], rows, torch.cat([ids(1, k) for k in numbers]))
+            words, cells = (torch.cat([make(k) for k in numbers]) for make in (one_id, local))
+            writer.put([entry(k) for k in numbers], rows, words, cells)
             if i % 4 == 0:
                 writer.remove([entry(i).path])
             if i % 60 == 0:
@@ -49,7 +62,7 @@ def writer_at_work(folder: Path, start: int) -> Iterator[None]:
 
 
 def check(folder: Path) -> int:
-    """Every image has its own vector and words, and the moments are those of all."""
+    """Every image has its own vector, words and local vectors, and the moments are those of all."""
     index = LocalStore.open(folder)
     known = index.images()
     assert len(known) == len(index)
@@ -58,6 +71,7 @@ def check(folder: Path) -> int:
         assert kept == entry(number)
         assert torch.equal(index.vectors(torch.tensor([row])), unit_rows(1, seed=number))
         assert index.words(torch.tensor([row])).tolist() == [[number, number + 1000]]  # type: ignore[union-attr]
+        assert torch.equal(index.local(torch.tensor([row])), local(number))  # type: ignore[arg-type]
     hits = index.find_texts(["c0", "c1", "c2"])
     assert hits is not None and sorted(hits.rows.tolist()) == index.rows.tolist()
     for row, place in zip(hits.rows.tolist(), hits.places.tolist(), strict=True):

@@ -567,6 +567,14 @@ def test_of_tied_pools_the_best_map_is_recommended() -> None:
     assert "41.0" in report.recommendation and "50.0" in report.recommendation
 
 
+def test_boxes_may_be_behind_by_half_of_the_interval() -> None:
+    small, large = result("small", 70, 72), result("large", 70, 72)
+    for candidate, boxes in ((small, (40, 42)), (large, (50, 50))):  # 8.3 ± 11.9 of 30 images
+        candidate.boxes = list(boxes)
+        candidate.box_outcomes = [right(value / 100, 30) for value in boxes]
+    assert conclusion(small, large).recommended == "large"
+
+
 def test_a_smaller_pool_is_recommended_only_if_it_is_nearly_as_accurate() -> None:
     small, large = result("small", 78, 80), result("large", 80, 82)
     results = compared(small, large)

@@ -8,13 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from ...options import check_names, suggest
-from .interface import ClassSpace, ImageNetwork, ImageText, Invertible, Vocabulary
+from .interface import (
+    ClassSpace,
+    ImageNetwork,
+    ImageText,
+    Invertible,
+    LocalNetwork,
+    PositionEncoder,
+    Vocabulary,
+)
 
 __all__ = [
     "ClassSpace",
     "ImageNetwork",
     "ImageText",
     "Invertible",
+    "LocalNetwork",
+    "PositionEncoder",
     "Vocabulary",
     "create_image_text",
 ]
@@ -22,9 +32,11 @@ __all__ = [
 
 def create_image_text(name: str, **options: Any) -> ImageText:
     """`"text-space"` needs no download; `"open_clip/ViT-L-14/openai"`,
-    `"open_clip/ViT-L-14/RemoteCLIP.pt"`; a folder.
+    `"open_clip/ViT-L-14/RemoteCLIP.pt"`; a folder of `cenote clip`.
 
-    Options are those of TextSpace and OpenClip.
+    Without texts, for search by image: a folder of a saved model; `"timm/BACKBONE"` and
+    `"timm/BACKBONE/FILE"` with the names of `create_backbone`. Options are those of TextSpace and
+    OpenClip.
     """
     kind, _, detail = str(name).partition("/")
     if kind == "text-space":
@@ -35,15 +47,32 @@ def create_image_text(name: str, **options: Any) -> ImageText:
         from .open_clip import OpenClip
 
         return _create(OpenClip, name, options, *_model_and_weights(detail))
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        from .small_clip import load_image_text
+    from .image_only import create_image_only, load_image_only
+    from .small_clip import TEXT, load_image_text
 
+    if kind == "timm":
+        return _create(create_image_only, name, options, *_backbone_and_weights(detail))
+    folder = Path(name).expanduser()
+    if (folder / TEXT).is_file():
         return _create(load_image_text, name, options, folder)
+    if folder.is_dir():
+        return _create(load_image_only, name, options, folder)
+    import timm
+
+    hint = suggest(kind, ["text-space", "open_clip", "timm"])
+    if timm.is_model(kind):
+        hint = f"; did you mean 'timm/{name}'?"
     raise ValueError(
-        f"no image-text model '{name}'{suggest(kind, ['text-space', 'open_clip'])} (text-space, "
-        "open_clip/MODEL/WEIGHTS, or a folder that `cenote clip` wrote)"
+        f"no model '{name}'{hint} (text-space, open_clip/MODEL/WEIGHTS, timm/BACKBONE, "
+        "timm/BACKBONE/FILE, or a folder that `cenote clip` or `cenote fit` wrote)"
     )
+
+
+def _backbone_and_weights(detail: str) -> tuple[str, ...]:
+    if detail.startswith(("hf-hub:", "local-dir:")):
+        return (detail,)
+    backbone, slash, weights = detail.partition("/")
+    return (backbone, weights) if slash else (backbone,)
 
 
 def _model_and_weights(detail: str) -> tuple[str, ...]:

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from ...backbones.preprocessing import Transform
 from ...unit import unit
+from ..pooled import PooledModel
 
 WORD = "$"  # stands for a made-up word in a template: "a photo of $"
 BATCH = 256  # texts at a time
 # Each pair is two words of one token each in any vocabulary: a text with one and the other differs
 # in one place.
 PLACEHOLDERS = (("dog", "cat"), ("a", "b"))
+Box = tuple[float, float, float, float]
 
 
 @runtime_checkable
@@ -56,6 +58,29 @@ class ImageNetwork(ImageText, Protocol):
 
     def embed_output(self, output: Any) -> Tensor:
         """The output of the network -> (B, dim)."""
+
+
+@runtime_checkable
+class LocalNetwork(ImageNetwork, Protocol):
+    """A model with features of positions, by which results can be ranked again."""
+
+    @property
+    def local_network(self) -> nn.Module:
+        """Pixels (B, 3, H, W) -> its output."""
+
+    def embed_local_output(self, output: Any) -> tuple[Tensor, Tensor]:
+        """The output of `local_network` -> vectors (B, dim), features (B, D, h, w)."""
+
+    def visible_box(self, width: int, height: int) -> Box:
+        """The part of an image that the network sees: x0, y0, x1, y1 in pixels."""
+
+
+@runtime_checkable
+class PositionEncoder(ImageText, Protocol):
+    """A model that can give every position of an image a vector."""
+
+    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+        """The image encoder, and its `classify(features)` (B, D) -> (B, dim), of any length."""
 
 
 @runtime_checkable

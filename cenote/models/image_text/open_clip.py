@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...backbones import Backbone, Preprocessing
 from ...backbones.preprocessing import Transform, scaled_side
 from ...backbones.weights import read_weights, without_retries
 from ...extras import require
 from ...options import suggest
 from ...unit import unit
-from .interface import encode_texts, encode_with_word, identity_of
+from ..pooled import PooledModel, assemble
+from .interface import Box, encode_texts, encode_with_word, identity_of
 
 ELSEWHERE = ("hf-hub:", "local-dir:")  # such a name says where its weights are, too
+
+
+class VectorsAndMap(nn.Module):
+    """An image encoder of open_clip that also returns the map of its last block (B, D, h, w)."""
+
+    def __init__(self, visual: Any) -> None:
+        super().__init__()
+        self.visual = visual
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        output = self.visual.forward_intermediates(pixels, indices=1, normalize_intermediates=True)
+        return output["image_features"], output["image_intermediates"][0]
 
 
 class OpenClip(nn.Module):
@@ -41,6 +56,8 @@ class OpenClip(nn.Module):
         if self._words is not None:  # otherwise it takes no made-up word, and is not Invertible
             self.word_dim = self._words.embedding_dim
         self.dim = self.embed_texts(["x"]).shape[1]
+        if hasattr(self.clip.visual, "forward_intermediates"):  # otherwise it is no LocalNetwork
+            self.local_network = VectorsAndMap(self.clip.visual).eval()
 
     def transform(self, scaled_decoding: bool = False) -> Transform:
         transforms: Any = require("open_clip.transform", extra="clip")
@@ -62,6 +79,57 @@ class OpenClip(nn.Module):
             output = output[0]
         return unit(output)
 
+    def embed_local_output(self, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        vectors, features = output
+        return self.embed_output(vectors), features
+
+    def visible_box(self, width: int, height: int) -> Box:
+        if self.preprocess["resize_mode"] == "squash":
+            return 0, 0, width, height
+        transforms: Any = require("open_clip.transform", extra="clip")
+        down, across = transforms.PreprocessCfg(**self.preprocess).input_size[1:]
+        choose = min if self.preprocess["resize_mode"] == "longest" else max
+        scale = choose(across / width, down / height)
+        left, top = (width - across / scale) / 2, (height - down / scale) / 2
+        return left, top, width - left, height - top
+
+    @torch.no_grad()
+    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+        """Return a copy of the image encoder as a model of timm's, which takes images of any size.
+
+        It is compared with the original on one image.
+        """
+        visual: Any = self.clip.visual
+        network = _as_timm(visual)
+        if network is None:
+            raise ValueError(
+                f"'{self.name}' has an image encoder of {type(visual).__name__}, whose positions"
+                " have no vectors: maps of a text need a ViT of CLIP's form, a timm encoder"
+                " (SigLIP, EVA, ...), text-space, or a folder that `cenote clip` wrote"
+            )
+        project = getattr(visual, "head", nn.Identity())  # behind a timm encoder
+        settings = self.preprocess
+        preprocessing = Preprocessing(
+            size=visual.image_size[0],
+            crop=1.0,
+            interpolation=settings["interpolation"],
+            mean=settings["mean"],
+            std=settings["std"],
+        )
+        backbone = Backbone(network, self.name, preprocessing)
+        model = assemble(backbone, "own").eval().requires_grad_(False)
+        image = torch.zeros(1, 3, *visual.image_size, device=self.clip.logit_scale.device)
+
+        def vectors(output: Tensor) -> Tensor:
+            return self.embed_output(project(output))
+
+        if not torch.allclose(vectors(model(image)), self.embed_images(image), atol=1e-3):
+            raise ValueError(
+                f"the image encoder of '{self.name}' differs from timm's, in which maps of a text"
+                " are computed: use another CLIP"
+            )
+        return model, vectors
+
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         device = self.clip.logit_scale.device
@@ -74,6 +142,36 @@ class OpenClip(nn.Module):
     def embed_with_word(self, template: str, word: Tensor) -> Tensor:
         assert self._words is not None, "not Invertible"
         return encode_with_word(self.clip.encode_text, self.tokenizer, self._words, template, word)
+
+
+def _as_timm(visual: Any) -> nn.Module | None:
+    """Return a copy of an image encoder of open_clip as a timm model, None if it is another kind."""
+    if hasattr(visual, "trunk"):
+        trunk: nn.Module = copy.deepcopy(visual.trunk)
+        return trunk
+    if getattr(visual, "pool_type", None) != "tok" or visual.attn_pool is not None:
+        return None
+    block = visual.transformer.resblocks[0]
+    if not isinstance(block.attn, nn.MultiheadAttention) or hasattr(block.ls_1, "gamma"):
+        return None
+    from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
+
+    network = VisionTransformer(
+        img_size=visual.image_size,
+        patch_size=visual.patch_size,
+        num_classes=visual.output_dim,
+        embed_dim=visual.transformer.width,
+        depth=visual.transformer.layers,
+        num_heads=block.attn.num_heads,
+        mlp_ratio=block.mlp.c_fc.out_features / visual.transformer.width,
+        pre_norm=not isinstance(visual.ln_pre, nn.Identity),
+        norm_layer=type(visual.ln_post),
+        act_layer=type(block.mlp.gelu),
+        dynamic_img_size=True,
+    )
+    state = {f"visual.{name}": value for name, value in visual.state_dict().items()}
+    network.load_state_dict(checkpoint_filter_fn(state, network))
+    return network.to(visual.proj.device)
 
 
 def _input_embedding(model: Any) -> nn.Embedding | None:

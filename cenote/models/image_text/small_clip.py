@@ -8,8 +8,7 @@ the digests of both files of weights. Nothing is pickled.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ...backbones import Features
-from ...backbones.preprocessing import Transform
 from ...backbones.sources import sha256
 from ...data.files import write_atomically
 from ...unit import unit
 from ..pooled import PooledModel, load
 from ..saving import WEIGHTS, read_checked, save_model
+from .image_only import ImageEncoder
 from .interface import encode_texts, encode_with_word, identity_of
 from .synsets import content_words
 from .text_encoder import TextTower, Words
@@ -35,7 +33,7 @@ SIZES = {"context", "width", "layers", "heads"}
 LARGEST = 1 << 16  # beyond any width of a small text encoder
 
 
-class SmallClip(nn.Module):
+class SmallClip(ImageEncoder):
     """`image` has an embedding of as many numbers as `text` gives. `cenote clip` trains it.
 
     `things`: what the things of its training images are called, the words by which FreeDom can
@@ -50,12 +48,11 @@ class SmallClip(nn.Module):
         name: str = "clip",
         things: Sequence[str] = (),
     ) -> None:
-        super().__init__()
-        self.image, self.text, self.words = image, text, words
-        self.name, self.things = name, list(things)
+        super().__init__(image, name)
+        self.text, self.words, self.things = text, words, list(things)
         # Of similarities in training, as CLIP's begins.
         self.scale = nn.Parameter(torch.tensor(1 / 0.07).log())
-        self.dim, self.word_dim = image.vector_dim, text.embedding.embedding_dim
+        self.word_dim = text.embedding.embedding_dim
 
     @property
     def identity(self) -> str:
@@ -64,20 +61,8 @@ class SmallClip(nn.Module):
             name, self.image, self.text, self.words.vocabulary, self.image.backbone.preprocessing
         )
 
-    def transform(self, scaled_decoding: bool = False) -> Transform:
-        preprocessing = self.image.backbone.preprocessing
-        return replace(preprocessing, scaled_decoding=scaled_decoding).transform()
-
-    @torch.no_grad()
-    def embed_images(self, pixels: Tensor) -> Tensor:
-        return self.embed_output(self.image_network(pixels))
-
-    @property
-    def image_network(self) -> nn.Module:
-        return self.image.backbone
-
-    def embed_output(self, output: Features) -> Tensor:
-        return unit(self.image.embed_features(output))
+    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+        return self.image, unit
 
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:

@@ -10,7 +10,8 @@ dolphin. benchmarks/text_space.py measures the choices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,12 +21,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ...backbones import create_backbone
+from ...backbones import Backbone, create_backbone
 from ...backbones.preprocessing import Transform
 from ...extras import MissingExtra
 from ...options import check_choice
 from ...unit import unit
-from .interface import encode_texts, identity_of
+from ..pooled import PooledModel, assemble
+from .interface import Box, encode_texts, identity_of
 from .synsets import POWER, imagenet_synsets
 
 DIM = 256
@@ -148,6 +150,18 @@ class SynsetVectors(nn.Module):
         return weights
 
 
+class LogitsAndMap(nn.Module):
+    """A timm classifier that also returns the map of its last block: (B, 1000), (B, D, h, w)."""
+
+    def __init__(self, classifier: Any) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        last, (features,) = self.classifier.forward_intermediates(pixels, indices=1, norm=True)
+        return self.classifier.forward_head(last), features
+
+
 class TextSpace(nn.Module):
     """Version 1 describes classes and texts by word vectors alone, as earlier releases did."""
 
@@ -171,6 +185,8 @@ class TextSpace(nn.Module):
         encoder = create_backbone(backbone, pretrained=True)
         self.preprocessing = encoder.preprocessing
         self.classifier = encoder.model.eval().requires_grad_(False)
+        if hasattr(self.classifier, "forward_intermediates"):  # otherwise it is no LocalNetwork
+            self.local_network = LogitsAndMap(self.classifier).eval()
         outputs = getattr(self.classifier, "num_classes", 0)
         if outputs != len(classes):
             raise ValueError(
@@ -197,6 +213,26 @@ class TextSpace(nn.Module):
         """(B, 1000) -> (B, dim): the sum over the likeliest classes of p_c t_c, of length one."""
         best, which = (logits.float() / self.temperature).topk(self.top)  # (B, top)
         return unit(torch.einsum("bt,btd->bd", best.softmax(1), self.classes[which]))
+
+    def embed_local_output(self, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        logits, features = output
+        return self.embed_output(logits), features
+
+    def visible_box(self, width: int, height: int) -> Box:
+        return self.preprocessing.visible_box(width, height)
+
+    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+        name = self.name.removeprefix("text-space/")
+        backbone = Backbone(copy.deepcopy(self.classifier), name, self.preprocessing)
+        return assemble(backbone, "own").eval(), self.embed_position
+
+    def embed_position(self, logits: Tensor) -> Tensor:
+        """(B, 1000) -> (B, dim): as of an image, times how far the best logit is above the mean.
+
+        All positions have some likeliest class, also those that show nothing.
+        """
+        strength = logits.amax(1, keepdim=True) - logits.mean(1, keepdim=True)
+        return strength * self.embed_output(logits)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         vectors: Tensor = self.text_encoder(texts)

@@ -108,6 +108,16 @@ class Probe(Task):
                 score.add(module(features), targets)
         return [score.by_class() for score in scores]
 
+    @torch.inference_mode()
+    def mean_map(self, module: PooledHead, batches: FeatureBatches) -> Tensor:
+        """Return the mean (H, W) of the pool's maps over all images, in all processes."""
+        total = torch.zeros(batches.cached.store.layout.grid, dtype=torch.float64)
+        for batch in batches:
+            maps = module.eval().pool_features(self.examples(batch).inputs)[1]
+            assert maps is not None
+            total += maps.double().mean(1).sum(0).cpu()
+        return summed(total) / len(batches.cached)
+
     @staticmethod
     def best_head(state: TrainState) -> PooledHead:
         """Return the module of a state with its best weights, for evaluation."""

@@ -84,17 +84,17 @@ def recommended(results: Results) -> CandidateResult | None:
 
 
 def most_accurate(tied: list[CandidateResult]) -> list[CandidateResult]:
-    """Return the first and those behind it by at most half of what other images could change."""
+    """Return the first and those behind it by at most half of the interval of a tie."""
     return [r for r in tied if r is tied[0] or tied[0].mean - r.mean <= (r.margin or 0) / 2]
 
 
 def best_maps(tied: list[CandidateResult]) -> list[CandidateResult]:
-    """Return those whose boxes are tied with the best ones; all if there are no boxes."""
+    """Return those whose boxes are behind the best by at most half of the interval of a tie."""
     with_boxes = [result for result in tied if result.boxes]
     if not with_boxes:
         return tied
     behind, margins = _behind_best([result.box_outcomes for result in with_boxes])
-    return [result for i, result in enumerate(with_boxes) if behind[i] <= margins[i]]
+    return [result for i, result in enumerate(with_boxes) if behind[i] <= margins[i] / 2]
 
 
 def recommendation(results: Results, frozen: bool = True) -> str:
