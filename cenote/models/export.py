@@ -266,7 +266,8 @@ def _describe_onnx(path: Path, traced: Trace, model: PooledModel) -> None:
         axes = value.type.tensor_type.shape.dim
         names = traced.input_shape()
         if value.name != "images":
-            names = traced.output_shape(value.name, torch.Size(axis.dim_value for axis in axes))
+            shape = torch.Size(axis.dim_value for axis in axes)
+            names = traced.output_shape(value.name, shape, model)
         for axis, name in zip(axes, names, strict=True):
             if axis.dim_param:
                 axis.dim_param = name
