@@ -352,8 +352,8 @@ def test_the_map_of_a_text(photos: Path, tmp_path: Path, capfd: pytest.CaptureFi
     assert row["box"] and row["class_name"] is None
     for options, words in (
         (["--pool", "gap"], "--text needs an image-text model"),
-        (["--model", str(tmp_path)], "is not an image-text model"),
-        (["--model", "resnet50"], "no image-text model 'resnet50'"),
+        (["--model", str(tmp_path)], "not a saved model"),
+        (["--model", "resnet50"], "no model 'resnet50'"),
         (["--head", "2"], "there is no map 2"),
     ):
         command = ["attend", str(photos / "ball.jpg"), "--text", "a ball", "-o", str(out)]
