@@ -1,9 +1,11 @@
-"""Draws the picture of each pool's page: where it looks in three pictures, after a short training on frozen lite0.
+"""Draws the picture of each pool's page: where it looks in three pictures, after training on frozen lite0.
 
     python docs/pictures.py FOLDER
 
-draws a small world in FOLDER, plays a tournament of all pools on it (one seed, one rate, six epochs; killed, it goes
-on) and writes docs/pools/*.jpg.
+draws a small world in FOLDER, runs a tournament of all pools on it (one seed; a killed one is resumed) and writes
+docs/pools/*.jpg. The settings are the same for all pools: ten epochs, and for the pool's matrices the learning rate of
+`cenote fit --freeze`, since attention collapses to a point where they learn as fast as the head. The map is the pool's
+own, at 448 pixels, or the class activation map at 224 where it has none.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ WORLD: dict[str, Any] = {
     "distractors": 0,
     "counts": (1, 0, 0, 0),
 }
-SHOWN = (0, 2, 4)  # of the photographs that a tournament keeps
+SHOWN = (0, 2, 4)  # of a tournament's photographs, which are of different classes
 SIDE, GAP, PAPER = 112, 6, (255, 255, 255)
 QUALITY = 82
 
@@ -59,12 +61,18 @@ def main(folder: Path) -> None:
     world = folder / "world"
     write_world(World.preset("tiny", domains=("photo",), **WORLD), world)
     config = TournamentConfig(
-        seeds=1, rates=(3e-3,), boxes=12, settings=replace(PROBE, epochs=6, batch=64, warmup=1.0)
+        pools=("all",),
+        seeds=1,
+        rates=(3e-3,),
+        pool_lr_factors=(PROBE.pool_lr_factor,),
+        boxes=0,
+        settings=replace(PROBE, epochs=10, batch=64),
     )
     played = folder / "tournament"
     outcome = run_tournament(open_dataset(world), played, config, resume=played.exists())
     photos = [outcome.photos.image(i).resize((SIDE, SIDE), Image.Resampling.LANCZOS) for i in SHOWN]
-    for name, (kind, maps) in outcome.maps.items():
+    for candidate, (kind, maps) in outcome.maps.items():
+        name = candidate.partition(" ")[0]  # without "(gamma 2)"
         with write_atomically(POOLS / f"{name}.jpg") as temporary:
             strip(photos, maps[list(SHOWN)]).save(temporary, "JPEG", quality=QUALITY, optimize=True)
         size = (POOLS / f"{name}.jpg").stat().st_size

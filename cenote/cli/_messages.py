@@ -6,9 +6,10 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from glob import has_magic
 from pathlib import Path
 from typing import NoReturn
 
@@ -45,6 +46,20 @@ def check_output_folder(folder: Path | None) -> None:
         raise ValueError(f"-o {existing} is a file: name a folder")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise ValueError(f"-o {folder}: {existing} is not writable")
+
+
+def check_data(data: str) -> None:
+    """Raise ValueError if the data set does not exist; called before torch is imported."""
+    from cenote.data.sources import check_exists
+
+    check_exists(data)
+
+
+def check_photos(paths: Sequence[str]) -> None:
+    """Raise ValueError if no path exists; called before torch is imported."""
+    missing = [path for path in paths if not (os.path.lexists(path) or has_magic(path))]
+    if missing and len(missing) == len(paths):
+        raise ValueError(", ".join(f"{path}: no such file or folder" for path in missing))
 
 
 def pluralize(number: int, noun: str, plural: str = "") -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ._messages import pluralize
+from ._messages import check_photos, pluralize
 from ._options import Device
 
 
@@ -19,12 +19,14 @@ def run(
     ],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = Path("out"),
     backbone: str = "lite0",
-    weights: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    weights: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: its own)")
+    ] = None,
     pool: Annotated[
         str | None, tyro.conf.arg(metavar="POOL", help_behavior_hint="(default: its own)")
     ] = None,
-    model: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None,
-    text: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None,
+    model: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None,
+    text: Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = None,
     map: Literal["auto", "object", "pool", "cls", "rollout", "cam", "gradcam"] = "auto",
     block: Annotated[
         int | Literal["all"] | None,
@@ -73,6 +75,8 @@ def run(
             photographs have outlier norms; for --backbone.
         batch: photographs per batch.
     """
+    check_photos(photos)
+
     import sys
 
     from cenote.device import use_device

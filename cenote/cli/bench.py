@@ -16,9 +16,17 @@ def run(
     pools: tuple[str, ...] = (),
     sizes: tuple[str, ...] = (),
     networks: tuple[str, ...] = (),
-    batch: int | None = None,
-    rounds: int | None = None,
-    layout: Literal["tokens", "map"] | None = None,
+    batch: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 4)")
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        tyro.conf.arg(metavar="N", help_behavior_hint="(default: 7 for pools, 20 for models)"),
+    ] = None,
+    layout: Annotated[
+        Literal["tokens", "map"] | None,
+        tyro.conf.arg(metavar="{tokens,map}", help_behavior_hint="(default: tokens)"),
+    ] = None,
     busy: int = 0,
     json: bool = False,
 ) -> None:
@@ -31,9 +39,9 @@ def run(
         pools: Pools to measure (by default all, and for models those of SimPool's Table 8).
         sizes: pools: batch sizes as BxCxHxW, e.g. 64x384x14x14 (the four of the docs by default).
         networks: models: names in timm (by default the four of SimPool's Table 8).
-        batch: models: images per batch (4 by default).
-        rounds: Timed rounds, the best of which counts (by default 7 for pools, 20 for models).
-        layout: pools: features as a ViT's tokens, or as a view of a CNN's map (tokens by default).
+        batch: models: images per batch.
+        rounds: Timed rounds, the best of which counts.
+        layout: pools: features as a ViT's tokens, or as a view of a CNN's map.
         busy: Other processes that use the cores meanwhile, one core each.
         json: Print JSON instead of tables.
     """

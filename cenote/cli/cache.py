@@ -9,9 +9,13 @@ from typing import Annotated
 
 import tyro
 
+FOLDER_HINT = "(default: CENOTE_CACHE, or one in the user's cache folder)"
+
 
 def run(
-    folder: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None,
+    folder: Annotated[
+        Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint=FOLDER_HINT)
+    ] = None,
     prune: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME...", help_behavior_hint="")] = (),
     unused: Annotated[float | None, tyro.conf.arg(metavar="DAYS", help_behavior_hint="")] = None,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
@@ -19,7 +23,7 @@ def run(
     """List or remove the cached features of frozen backbones, and networks converted for OpenVINO.
 
     Args:
-        folder: the cache (default: CENOTE_CACHE, or one in the user's cache folder).
+        folder: the cache.
         prune: remove these stores; the beginning of a name is enough.
         unused: remove stores that were not used for this number of days; 0 removes all.
         json: print JSON.

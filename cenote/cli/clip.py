@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from ._messages import check_data
 from ._options import Device
 from ._training import Data, Flag, Out, config_of, exit_if_stopped, options_type
 
@@ -38,6 +39,8 @@ def run(
         out: folder of the run.
         resume: resume the run in RUN.
     """
+    check_data(data)
+
     from cenote.data import open_dataset
     from cenote.device import use_device
     from cenote.predict.distributed import is_main_process

@@ -23,8 +23,10 @@ def run(
     split: Annotated[
         str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")
     ] = None,
-    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = None,
-    sheet: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    out: Annotated[
+        Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help_behavior_hint="")
+    ] = None,
+    sheet: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
     all: bool = False,
     workers: Annotated[
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")

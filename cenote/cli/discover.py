@@ -13,6 +13,7 @@ import tyro
 from ._messages import (
     Failures,
     check_output_folder,
+    check_photos,
     command_line,
     parse_names,
     pluralize,
@@ -33,8 +34,10 @@ def run(
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = Path("found"),
     method: Annotated[str, tyro.conf.arg(metavar="NAMES")] = "object",
     backbone: str = "lite0",
-    weights: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
-    model: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None,
+    weights: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: its own)")
+    ] = None,
+    model: Annotated[Path | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")] = None,
     size: Annotated[
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: see above)")
     ] = None,
@@ -91,6 +94,8 @@ def run(
         skip_hard: exclude objects marked difficult or truncated from the ground truth.
         json: print JSON.
     """
+    check_photos(images)
+
     from cenote.data import write_atomically
     from cenote.data.processes import count_workers
     from cenote.device import use_device

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ._messages import check_data
 from ._options import Device, Workers
 
 
@@ -64,6 +65,8 @@ def run(
         settings: of the training of segment, such as epochs=127 lr=3e-5 weight_decay=0.05.
         json: print JSON.
     """
+    check_data(data)
+
     import cenote.train.segmentation  # noqa: F401 (registers the protocol "segment")
     from cenote.cli._messages import check_output_folder, command_line, parse_names
     from cenote.data import open_dataset

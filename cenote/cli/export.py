@@ -21,7 +21,10 @@ def run(
     format: Literal["onnx", "torch"] = "onnx",
     output: Annotated[
         Literal["logits", "embedding"] | None,
-        tyro.conf.arg(help_behavior_hint="(default: logits if there is a classifier)"),
+        tyro.conf.arg(
+            metavar="{logits,embedding}",
+            help_behavior_hint="(default: logits if there is a classifier)",
+        ),
     ] = None,
     precision: Literal["fp32", "fp16", "int8"] = "fp32",
     calibrate: Annotated[
@@ -29,7 +32,9 @@ def run(
     ] = None,
     backbone: str = "",
     pool: str = "own",
-    weights: Path | None = None,
+    weights: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: its own)")
+    ] = None,
     pretrained: bool = True,
 ) -> None:
     """Export a model as ONNX or as a torch.export program, and compare it with PyTorch.
@@ -38,7 +43,8 @@ def run(
         folder: a saved model (config.json and model.safetensors).
         out: the file to write.
         format: ONNX, or a program of torch.export.
-        output: the first output; the second is the attention map of the pool, if it has one.
+        output: the first output; the second is the attention map of the pool, or with logits the class
+            activation map of the predicted class, if there is one.
         precision: float32, or a smaller ONNX file; its inputs and outputs stay float32.
         calibrate: photographs for int8, and to compare fp16 or int8 with float32: a folder, a file,
             a glob or a data set, of which at most 128 are used.

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from ._messages import check_data
 from ._options import Device
 from ._training import (
     Data,
@@ -50,6 +51,8 @@ def run(
         out: folder of the run.
         resume: resume the run in RUN.
     """
+    check_data(data)
+
     from cenote.data import open_dataset
     from cenote.device import use_device
     from cenote.predict.distributed import is_main_process
@@ -113,6 +116,8 @@ def sweep(
         screen: train half of the combinations, for keys with two values each, and print the main
             effects on the metric that selects the epoch.
     """
+    check_data(data)
+
     from cenote.data import open_dataset
     from cenote.device import use_device
     from cenote.train.sweep import TRIALS, refuse_fixed, search_space

@@ -10,6 +10,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 from ._messages import (
     Failures,
     check_output_folder,
+    check_photos,
     fail,
     pluralize,
     print_message,
@@ -32,7 +33,8 @@ def run(
     model: Annotated[str | None, arg(metavar="NAME", help_behavior_hint=MODEL_HINT)] = None,
     words: Annotated[str | None, arg(metavar="FILE", help_behavior_hint=WORDS_HINT)] = None,
     precision: Annotated[
-        Literal["float32", "float16"] | None, arg(help_behavior_hint="(default: float32)")
+        Literal["float32", "float16"] | None,
+        arg(metavar="{float32,float16}", help_behavior_hint="(default: float32)"),
     ] = None,
     local: Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: none)")] = None,
     approximate: Literal["auto", "yes", "no"] = "auto",
@@ -63,6 +65,8 @@ def run(
         batch: images at a time.
         quiet: print only failures, as for a scheduled job.
     """
+    check_photos(data)
+
     from cenote.data.processes import count_workers
     from cenote.device import use_device
     from cenote.options import check_number

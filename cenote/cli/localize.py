@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from ._messages import Failures, check_output_folder, pluralize, print_message, report_interrupt
+from ._messages import (
+    Failures,
+    check_output_folder,
+    check_photos,
+    pluralize,
+    print_message,
+    report_interrupt,
+)
 from ._options import BoxFormats, Device, Workers
 
 if TYPE_CHECKING:
@@ -79,6 +86,8 @@ def run(
             object map 12/7 of it (384 for 224), which costs 4.8 times as much.
         batch: photographs per batch.
     """
+    check_photos(paths)
+
     from cenote.data.processes import count_workers
     from cenote.data.sources import open_photographs
     from cenote.device import use_device

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from ._messages import pluralize
+from ._messages import check_data, pluralize
 from ._options import Device
 from ._training import Data, Flag, Out, config_of, exit_if_stopped, options_type
 from .grid import GridOption, RunsOption, train_grid
@@ -51,6 +51,8 @@ def run(
         screen: train half of the combinations, for keys with two values each, and print the main
             effects on the metric that selects the epoch.
     """
+    check_data(data)
+
     from cenote.data import open_dataset
     from cenote.device import use_device
     from cenote.predict.distributed import is_main_process

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from ._messages import Failures, pluralize, report_interrupt
+from ._messages import Failures, check_photos, pluralize, report_interrupt
 from ._options import Device, Workers
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ def run(
         top: number of classes per photograph.
         batch: photographs at a time.
     """
+    check_photos(photos)
+
     import csv
 
     from cenote.data import write_atomically
@@ -105,6 +107,8 @@ def embed(
         pool: the pooling of a backbone, by default own, the one it was trained with.
         batch: images at a time.
     """
+    check_photos(photos)
+
     from cenote.extras import require
     from cenote.predict.embedding import embed_dataset
     from cenote.predict.vector_files import SUFFIXES, write_vectors

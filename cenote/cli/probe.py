@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from ._messages import check_data
 from ._options import Device, Workers
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
@@ -68,6 +69,8 @@ def run(
         seed: first random seed; also of the splits that are made.
         resume: continue the run in OUT.
     """
+    check_data(data)
+
     from cenote.api.training import probe
     from cenote.cli._messages import check_output_folder, command_line
     from cenote.cli._training import exit_if_stopped

@@ -59,7 +59,8 @@ def run(
     top: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: 10)")] = None,
     cut: Annotated[float | None, arg(metavar="SCORE", help_behavior_hint="")] = None,
     sort: Annotated[
-        Literal["score", "date", "name", "size"] | None, arg(help_behavior_hint="(default: score)")
+        Literal["score", "date", "name", "size"] | None,
+        arg(metavar="{score,date,name,size}", help_behavior_hint="(default: score)"),
     ] = None,
     class_: Annotated[Repeated, arg(name="class", metavar="NAME", help_behavior_hint="")] = (),
     domain: Annotated[Repeated, arg(metavar="NAME", help_behavior_hint="")] = (),
@@ -69,10 +70,12 @@ def run(
     min_size: Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="")] = None,
     max_size: Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="")] = None,
     near_duplicates: Annotated[
-        Literal["hide", "show"] | None, arg(help_behavior_hint="(default: hide)")
+        Literal["hide", "show"] | None,
+        arg(metavar="{hide,show}", help_behavior_hint="(default: hide)"),
     ] = None,
     rerank: Annotated[
-        Literal["none", "maxsim"] | None, arg(help_behavior_hint="(default: none)")
+        Literal["none", "maxsim"] | None,
+        arg(metavar="{none,maxsim}", help_behavior_hint="(default: none)"),
     ] = None,
     candidates: Annotated[
         int | None, arg(metavar="INT", help_behavior_hint="(default: 100)")

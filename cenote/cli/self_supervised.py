@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
+from ._messages import check_data
 from ._options import Device
 from ._training import Data, Flag, Out, config_of, exit_if_stopped, options_type
 
@@ -66,6 +67,8 @@ def moco(
 
 
 def train(method: str, data: str, out: Path, options: Any, resume: bool, device: str) -> None:
+    check_data(data)
+
     from cenote.data import open_dataset
     from cenote.device import use_device
     from cenote.predict.distributed import is_main_process

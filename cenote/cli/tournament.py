@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from ._messages import check_data
 from ._options import Device, Workers
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
@@ -87,6 +88,8 @@ def run(
         seed: first random seed; also of the validation split, if one is made.
         resume: continue the tournament in RUN.
     """
+    check_data(data)
+
     from cenote.api.training import tournament
     from cenote.cli._messages import command_line
     from cenote.cli._training import exit_if_stopped

@@ -16,6 +16,7 @@ from .images import find_images, images_in_file, list_folder, walk
 from .lists import SUFFIXES, read_list
 from .record import SPLITS, Problem, Record
 from .video import is_video_name
+from .voc import annotation_folder, read_voc
 from .write_boxes import is_cenote_file
 
 # Lists that a folder may contain beside its images; "metadata" is Hugging Face's name.
@@ -45,7 +46,17 @@ def open_dataset(data: str | Path, split: str | None = None) -> Dataset:
     return dataset
 
 
+def check_exists(data: str) -> None:
+    """Raise LayoutError unless `data` is a path or a name that `open_dataset` accepts."""
+    path = Path(data).expanduser()
+    if not (path.is_dir() or path.is_file() or data.startswith("world/") or _has_name(data)):
+        raise LayoutError(
+            f"{data} does not exist: give a folder, a list, NAME:FOLDER, hf:NAME or world/small"
+        )
+
+
 def _open(data: str) -> Dataset:
+    check_exists(data)
     path = Path(data).expanduser()
     if path.is_dir():
         return _open_folder(path)
@@ -66,15 +77,11 @@ def _open(data: str) -> Dataset:
         from .collages import make_collages
 
         return make_collages(_open(argument))
-    if _has_name(data):
-        from .benchmarks import find_benchmark
+    from .benchmarks import find_benchmark
 
-        name, _, domain = name.partition("/")
-        dataset = find_benchmark(name).read(Path(argument).expanduser())
-        return _one_domain(dataset, domain) if domain else dataset
-    raise LayoutError(
-        f"{data} does not exist: give a folder, a list, NAME:FOLDER, hf:NAME or world/small"
-    )
+    name, _, domain = name.partition("/")
+    dataset = find_benchmark(name).read(Path(argument).expanduser())
+    return _one_domain(dataset, domain) if domain else dataset
 
 
 def _one_domain(dataset: Dataset, domain: str) -> Dataset:
@@ -98,9 +105,7 @@ def _open_folder(path: Path) -> Dataset:
         from .coco import CocoFile, read_coco_files
 
         return read_coco_files([CocoFile(file) for file in instances], path.resolve().name)
-    if (path / "Annotations").is_dir():
-        from .voc import read_voc
-
+    if annotation_folder(path) is not None:
         return read_voc(path)
     for name in YOLO_NAMES:
         if (path / name).is_file():

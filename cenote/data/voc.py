@@ -31,10 +31,11 @@ def read_voc(
     image is read, without a split.
     """
     root = Path(root)
-    check_layout(root, "in the layout of Pascal VOC", "Annotations/")
+    check_layout(root, "in the layout of Pascal VOC", "Annotations/|annotations/")
+    annotations = annotation_folder(root) or root / "Annotations"
     folder = next(name for name in IMAGE_FOLDERS if (root / name).is_dir())
-    names = _names_and_splits(root, split_lists)
-    records = _records(root, f"{folder}/" if folder else "", names)
+    names = _names_and_splits(root, annotations, split_lists)
+    records = _records(root, annotations, f"{folder}/" if folder else "", names)
     dataset = pack(records, root, name or root.resolve().name, classes)
     if not len(dataset):
         problems = dataset.problems or [f"found {list_contents(root)}"]
@@ -43,6 +44,14 @@ def read_voc(
             f"{problems[0]}"
         )
     return dataset
+
+
+def annotation_folder(root: Path) -> Path | None:
+    """Return Annotations/, or annotations/ if it has XML files: COCO's has JSON files."""
+    if (root / "Annotations").is_dir():
+        return root / "Annotations"
+    folder = root / "annotations"
+    return folder if any(folder.glob("*.xml")) else None
 
 
 def read_annotation(path: Path) -> list[Box]:
@@ -78,7 +87,7 @@ def _box(element: ElementTree.Element) -> Box:
 
 
 def _names_and_splits(
-    root: Path, split_lists: Sequence[str] | None
+    root: Path, annotations: Path, split_lists: Sequence[str] | None
 ) -> Iterator[tuple[str, str | None]]:
     lists = root / "ImageSets" / "Main"
     if split_lists is not None:
@@ -89,7 +98,7 @@ def _names_and_splits(
     splits = [split for split in names if (lists / f"{split}.txt").is_file()]
     if splits:
         return ((name, split) for split in splits for name in read_names(lists / f"{split}.txt"))
-    files = (os.path.splitext(name) for name in sorted(os.listdir(root / "Annotations")))
+    files = (os.path.splitext(name) for name in sorted(os.listdir(annotations)))
     return ((stem, None) for stem, suffix in files if suffix == ".xml" and stem[0] != ".")
 
 
@@ -100,7 +109,7 @@ def read_names(path: Path) -> list[str]:
 
 
 def _records(
-    root: Path, prefix: str, names: Iterator[tuple[str, str | None]]
+    root: Path, annotations: Path, prefix: str, names: Iterator[tuple[str, str | None]]
 ) -> Iterator[Record | Problem]:
     files = sorted(os.listdir(root / prefix))
     images = {os.path.splitext(file)[0]: file for file in files if is_image_name(file)}
@@ -108,7 +117,7 @@ def _records(
         if name not in images:
             yield Problem(f"{root / prefix / name}: no image of this name")
             continue
-        annotation = root / "Annotations" / f"{name}.xml"
+        annotation = annotations / f"{name}.xml"
         boxes, labels = tuple[Box, ...](), None
         if annotation.is_file():  # VOC12's test images have none
             try:

@@ -37,7 +37,7 @@ def cam(model: PoolAndHead, features: Features, classes: Classes = None) -> Tens
     class_ids = as_classes(classes, logits.amax(1))  # (B, m)
     scores = logits.gather(2, class_ids[:, None].expand(-1, u.shape[1], -1))
     winner = scores.argmax(1)  # (B, m): which of the k vectors
-    images = torch.arange(len(u), device=u.device)
+    images = torch.arange(u.shape[0], device=u.device)  # len(u) would fix the batch of an export
     maps = []
     for i in range(class_ids.shape[1]):
         x = head.settled(_behind(model, tokens, u[images, winner[:, i]]))  # (B, N, D)

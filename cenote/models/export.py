@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -21,6 +22,7 @@ from torch.nn import functional as F
 
 from ..extras import require
 from ..options import check_choice
+from .cam import cam, why_no_cam
 from .pooled import PooledModel
 from .precision import PRECISIONS, Precision, PrecisionLoss, convert_onnx, measure_loss
 
@@ -33,7 +35,9 @@ SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 
 
 class OutputAndMap(nn.Module):
-    """`(output, map)` for images, or `(output,)` where the pool has no map of its own."""
+    """`(output, map)` for images: the pool's own map, or the class activation map of the largest
+    logit; `(output,)` where there is neither.
+    """
 
     def __init__(self, model: PooledModel, output: Output = "logits") -> None:
         super().__init__()
@@ -43,11 +47,14 @@ class OutputAndMap(nn.Module):
         self.model, self.output = model, output
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        u, a = self.model.pool_features(self.model.features(images))
+        features = self.model.features(images)
+        u, a = self.model.pool_features(features)
         u = self.model.refine(u)
         if self.output == "logits":
             assert self.model.head is not None
             u = self.model.head(u)
+            if a is None and not why_no_cam(self.model):
+                a = cam(self.model, features)
         if a is None:
             return (u,)
         return u, a
@@ -66,6 +73,8 @@ class Exported:
 
     def __str__(self) -> str:
         lines = [f"{self.path}  {self.path.stat().st_size / 1e6:.1f} MB"]
+        if "map" not in self.outputs:
+            lines[0] += "  no map: this pool has none, and no class activation map"
         for kind, shapes in (("input ", self.inputs), ("output", self.outputs)):
             lines += [f"  {kind}  {name} ({', '.join(shape)})" for name, shape in shapes.items()]
         if self.step > 1:
@@ -136,6 +145,7 @@ def export_model(
             traced = trace(wrapper)
             if format == "onnx":
                 _write_onnx(traced.program, partial, output)
+                _describe_onnx(partial, traced, model)
             else:
                 torch.export.save(traced.program, partial)
             difference, shapes = _compare(wrapper, partial, traced.another_shape())
@@ -274,6 +284,29 @@ def _write_onnx(program: ExportedProgram, path: Path, output: str) -> None:
             external_data=False,  # one file is one model
             verbose=False,
         )
+
+
+def _describe_onnx(path: Path, traced: Trace, model: PooledModel) -> None:
+    """Name the free axes, and add the class names and the preprocessing as metadata in JSON."""
+    onnx: Any = require("onnx", extra="onnx")
+    file = onnx.load(path)
+    del file.graph.value_info[:]  # of inner values, by the exporter's names of axes
+    for value in (*file.graph.input, *file.graph.output):
+        axes = value.type.tensor_type.shape.dim
+        names = traced.input_shape()
+        if value.name != "images":
+            shape = torch.Size(axis.dim_value for axis in axes)
+            names = traced.output_shape(value.name, shape, model)
+        for axis, name in zip(axes, names, strict=True):
+            if axis.dim_param:
+                axis.dim_param = name
+    preprocessing = asdict(model.backbone.preprocessing)
+    del preprocessing["scaled_decoding"]  # does not change what the model needs
+    metadata = {"preprocessing": json.dumps(preprocessing)}
+    if model.class_names is not None:
+        metadata["class_names"] = json.dumps(list(model.class_names))
+    onnx.helper.set_model_props(file, metadata)
+    onnx.save(file, path)
 
 
 def _compare(

@@ -38,6 +38,17 @@ def test_help_imports_nothing_slow() -> None:
     assert not {"torch", "numpy", "PIL", "tyro"} & set(done.stderr.split())
 
 
+@pytest.mark.parametrize("arguments", ["attend nowhere", "tournament nowhere -o run"])
+def test_a_wrong_path_is_reported_before_torch_is_imported(arguments: str) -> None:
+    script = (
+        "import sys; from cenote.cli import main; code = main(sys.argv[1:]); "
+        "print(code, 'torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", script, *arguments.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "False"] and "nowhere" in done.stderr
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"cenote {cenote.__version__}\n"
@@ -47,7 +58,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "-h"]) == 0
     text, error = capsys.readouterr()
-    assert f"cenote {command}" in text and "--" in text and not error
+    assert f"cenote {command}" in text and "--" in text and "None" not in text and not error
 
 
 def test_a_typo_in_the_command_gets_a_suggestion() -> None:

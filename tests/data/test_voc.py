@@ -53,6 +53,13 @@ def test_lists_are_splits(tmp_path: Path) -> None:
     assert read_voc(tmp_path).splits == {"trainval": 3}
 
 
+def test_a_folder_of_annotations_in_lower_case(tmp_path: Path) -> None:
+    make(tmp_path, "a b")
+    (tmp_path / "Annotations").rename(tmp_path / "annotations")
+    (tmp_path / "JPEGImages").rename(tmp_path / "images")
+    assert [len(record.boxes) for record in open_dataset(tmp_path)] == [2, 2]
+
+
 def test_other_suffixes_and_folders(tmp_path: Path) -> None:
     make(tmp_path, "a b", ".png")
     (tmp_path / "JPEGImages").rename(tmp_path / "images")

@@ -1,5 +1,6 @@
 """An exported file gives PyTorch's numbers, at batches and sizes it was not traced at."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from timm.layers import pos_embed_sincos
 from timm.models import vision_transformer
 from torch import Tensor
 
+from cenote.backbones import Preprocessing
 from cenote.extras import MissingExtra
 from cenote.models import PooledModel, create_model
 from cenote.models.export import OutputAndMap, export_model
@@ -119,10 +121,34 @@ def test_a_pool_without_a_map_has_one_output(tmp_path: Path) -> None:
     assert [o.name for o in session.get_outputs()] == ["embedding"] and made.outputs == {
         "embedding": ("batch", "48")
     }
+    assert "no map" in str(made)
     with torch.no_grad():
         assert (
             run(images(1, 3, 64, 128))[0] - model.embed(images(1, 3, 64, 128))
         ).abs().max() < 1e-4
+
+
+def test_the_cam_is_the_map_of_average_pooling_and_the_file_describes_itself(
+    tmp_path: Path,
+) -> None:
+    model = make(RESNET, "gap")
+    model.class_names = ["cat", "dog", "bird", "fish", "été"]
+    made = export_model(model, tmp_path / "m.onnx")
+    session, run = onnx_of(made.path)
+    shapes = {value.name: value.shape for value in (*session.get_inputs(), *session.get_outputs())}
+    assert shapes == {
+        "images": ["batch", 3, "height", "width"],
+        "logits": ["batch", 5],
+        "map": ["batch", 1, "rows", "columns"],
+    }
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert json.loads(metadata["class_names"]) == model.class_names
+    assert Preprocessing(**json.loads(metadata["preprocessing"])) == model.backbone.preprocessing
+    logits, maps = run(images(3, 3, 96, 160))
+    assert model.head is not None
+    bias = model.head.linear.bias[logits.argmax(1)]
+    # [CAM Eq. 3] The mean of the map and the bias are the logit.
+    torch.testing.assert_close(maps.mean((1, 2, 3)) + bias, logits.amax(1), rtol=1e-4, atol=1e-4)
 
 
 def test_tracing_leaves_timm_as_it_was(tmp_path: Path) -> None:
