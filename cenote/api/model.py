@@ -18,7 +18,9 @@ from ..data import BadImage, Dataset
 from ..data.loading import UnreadableImage
 from ..data.memory import ImageLike, images_in_memory, is_image
 from ..data.sources import open_photographs
+from ..data.video import is_video_name
 from ..device import default_device
+from ..extras import require
 from ..metrics.arrays import Array
 from ..metrics.boxes import Box
 from ..models import PooledModel
@@ -55,6 +57,7 @@ class Prediction:
     boxes: list[PhotoBox]  # the best first; more than one for a model of several classes
     dataset: Dataset = field(repr=False)
     position: int = field(repr=False)  # in the data set
+    class_names: list[str] | None = field(repr=False, default=None)  # of the model
 
     @property
     def box(self) -> Box | None:
@@ -69,6 +72,18 @@ class Prediction:
     def picture(self) -> Image.Image:
         """Draw the map and the box on the photograph."""
         return draw_box(overlay(self.image, self.map), self.box)
+
+    def to_supervision(self) -> Any:
+        """Return the boxes as `supervision.Detections`; the class of a model without a head is 0."""
+        supervision = require("supervision", extra="supervision")
+        numbers = {name: number for number, name in enumerate(self.class_names or ())}
+        ids = [numbers.get(box.label or "", 0) for box in self.boxes]
+        return supervision.Detections(
+            xyxy=np.array([box.box for box in self.boxes], float).reshape(-1, 4),
+            confidence=np.array([box.score for box in self.boxes], float),
+            class_id=np.array(ids, int),
+            data={"class_name": np.array([box.label or "object" for box in self.boxes], str)},
+        )
 
     def _repr_png_(self) -> Any:
         return self.picture()._repr_png_()  # shown by notebooks
@@ -176,6 +191,7 @@ class Model:
             boxes,
             dataset,
             prediction.position,
+            self.class_names,
         )
 
     def _label(self, class_id: int | None) -> str | None:
@@ -208,7 +224,9 @@ def as_dataset(photos: Photos | Dataset) -> Dataset:
 
 
 def _is_single(photos: Photos) -> bool:
-    return is_image(photos) or (isinstance(photos, str | Path) and Path(photos).is_file())
+    if not isinstance(photos, str | Path):
+        return is_image(photos)
+    return Path(photos).is_file() and not is_video_name(photos)
 
 
 def _open_text_map(model: object, text: str, *others: object) -> PooledModel:

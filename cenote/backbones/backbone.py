@@ -54,6 +54,8 @@ class Backbone(nn.Module):
         self.arguments: Options = {}  # of the architecture, from a folder or the hub
         self.source: dict[str, str] | None = None  # name and digest of such weights
         self.registers = 0  # tokens behind CLS that `Features` have: for the model's own pooling
+        # By block, those whose activations move to a test-time register: `models/registers.py`.
+        self.register_neurons: dict[int, list[int]] = {}
 
     @property
     def has_cls(self) -> bool:
@@ -63,7 +65,8 @@ class Backbone(nn.Module):
     def prefix(self) -> int:
         """Tokens in front of the patches: CLS and registers."""
         count = getattr(self.model, "num_prefix_tokens", None)
-        return int(count or sum(token.shape[1] for token in class_tokens(self.model).values()))
+        tokens = count or sum(token.shape[1] for token in class_tokens(self.model).values())
+        return int(tokens) + bool(self.register_neurons)
 
     def forward(self, images: Tensor) -> Features:
         size = (images.shape[-2], images.shape[-1])

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
+BoxFormats = tuple[Literal["coco", "voc", "csv", "yolo", "label-studio"], ...]
 Device = Annotated[
     str,
     arg(

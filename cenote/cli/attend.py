@@ -38,6 +38,7 @@ def run(
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: see above)")
     ] = None,
     share: float = 0.6,
+    registers: bool = False,
     batch: int = 8,
     device: Device = "auto",
 ) -> None:
@@ -68,6 +69,8 @@ def run(
         size: the model sees about size x size pixels, uncropped, with the photograph's aspect
             ratio, by default 448; of an object map, a square, as cenote localize.
         share: share of the map's mass that the mask and the box contain; not for object maps.
+        registers: add a test-time register to a ViT trained without registers, if patches of these
+            photographs have outlier norms; for --backbone.
         batch: photographs per batch.
     """
     import sys
@@ -80,13 +83,19 @@ def run(
     use_device(device)
     folder = None if model is None or text is not None else Path(model)
     bare = pool is None and model is None and text is None
+    if registers and not bare:
+        raise ValueError(
+            "--registers is for a ViT of --backbone, without --pool, --model and --text"
+        )
     if text is None:
         network, trained = open_model(backbone, weights, pool, folder)
     elif (backbone, weights, pool, map) == ("lite0", None, None, "auto"):
         network, trained = open_text_map(model or "text-space", text), False
     else:
         raise ValueError("--text needs an image-text model, --model, and no other option of a map")
-    predictor = PhotoPredictor(network, map, size, share, batch, head, block, trained, bare, folder)
+    predictor = PhotoPredictor(
+        network, map, size, share, batch, head, block, trained, bare, folder, registers
+    )
     outcome = attend_photos(predictor, photos, out)
     photographs = pluralize(outcome.done, "photograph")
     files = f"{out / 'contact_sheet.jpg'}, attention.npz, attention.json, attention.csv"

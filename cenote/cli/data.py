@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json as to_json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from ._messages import fail
+from ._messages import check_output_folder, fail
+
+if TYPE_CHECKING:
+    from cenote.data import Dataset
 
 
 def run(
@@ -26,6 +29,8 @@ def run(
     workers: Annotated[
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")
     ] = None,
+    errors: bool = False,
+    backbone: Annotated[str, tyro.conf.arg(metavar="NAME")] = "lite0",
     list: bool = False,
     json: bool = False,
 ) -> None:
@@ -37,10 +42,14 @@ def run(
         data: a folder, a list (.csv, .tsv, .txt, .jsonl, .json), NAME:FOLDER of a published data
             set, hf:NAME, world/small.
         split: only this split.
-        out: write sheet.jpg and report.json here.
+        out: write sheet.jpg and report.json here, and the files of --errors.
         sheet: write the contact sheet to this file: images with boxes, masks and classes.
         all: open every image even if there are more than 20,000.
         workers: processes that open images; 0 opens them in this process.
+        errors: rank images whose label is probably wrong, and outliers, by the features of a
+            pretrained backbone: errors.csv, outliers.csv and errors.jpg in the folder of --out.
+        backbone: the backbone for --errors: a timm model, hf-hub:OWNER/NAME, or lite0, which needs
+            no download.
         list: list the published data sets by name, with their folders and where to get them.
         json: print the report as JSON.
     """
@@ -51,6 +60,9 @@ def run(
         raise ValueError(
             "name a folder, a list or NAME:FOLDER; --list shows the published data sets"
         )
+    if errors and out is None:
+        raise ValueError("--errors needs a folder for its files: -o FOLDER")
+    check_output_folder(out)
     from cenote.data import open_dataset
     from cenote.data.files import write_text
     from cenote.data.inspection import inspect_dataset, report_text
@@ -70,6 +82,34 @@ def run(
         write_text(out / "report.json", as_json + "\n")
     if not report.readable:
         fail("data", "no image can be read")
+    if errors and out:
+        sentences = _find_errors(dataset, backbone, out)
+        if not json:
+            print(f"\n{sentences}")
+
+
+def _find_errors(dataset: Dataset, backbone: str, folder: Path) -> str:
+    """Write the files of --errors; return the result in words."""
+    from cenote.data.processes import count_workers
+    from cenote.predict.label_errors import OUTLIER, find_label_errors
+    from cenote.predict.open_model import open_model
+    from cenote.progress import progress_of_total
+    from cenote.report.label_errors import write_label_errors
+
+    model, _ = open_model(backbone)
+    with progress_of_total("features") as progress:
+        images, errors, outliers = find_label_errors(
+            model, dataset, count_workers("auto"), progress
+        )
+    write_label_errors(images, errors, outliers, folder)
+    count, likely = round(errors.wrong.sum()), int((errors.wrong > 0.5).sum())
+    share = f"{count:,} of {len(images):,} labels ({100 * count / len(images):.1f}%)"
+    return (
+        f"About {share} are wrong, estimated with {backbone}; {likely:,} are more likely wrong than "
+        f"right:\n{folder / 'errors.csv'} ranks all. "
+        f"{int((outliers > OUTLIER).sum()):,} are outliers: {folder / 'outliers.csv'}.\n"
+        f"The first of both: {folder / 'errors.jpg'}"
+    )
 
 
 def _list_benchmarks(json: bool) -> None:

@@ -267,7 +267,7 @@ def record_path(stage: Stage, demo: DemoOptions) -> Path:
 
 def write_report(demo: DemoOptions, records: Mapping[str, StageRecord], command: str) -> None:
     """Write results.json and the page, and print a summary."""
-    from cenote.report.blocks import Page, Table, TableColumn, Text
+    from cenote.report.blocks import Maps, Page, Table, TableColumn, Text
     from cenote.report.html import write_page
 
     folder, results = demo.folder, collect_results(demo.folder)
@@ -287,7 +287,9 @@ def write_report(demo: DemoOptions, records: Mapping[str, StageRecord], command:
     notes: tuple[str, ...] = NOTES
     if demo != DemoOptions(folder):
         notes = NOTES[:1]  # the others are true of the defaults
-    sections.insert(0, Table("Stages", columns, tuple(rows), notes))
+    maps = next((block for block in sections if isinstance(block, Maps)), None)
+    sections.sort(key=lambda block: block is not maps)  # the page opens with a picture
+    sections.append(Table("Stages", columns, tuple(rows), notes))
     seconds = sum(record["seconds"] for record in records.values())
     lead = (
         f"{results['images']} drawings, no box labels: {results['recommended']} is recommended out "

@@ -18,7 +18,7 @@ from ._messages import (
     pluralize,
     report_interrupt,
 )
-from ._options import Device, Workers
+from ._options import BoxFormats, Device, Workers
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
@@ -49,7 +49,7 @@ def run(
     split: Annotated[
         str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")
     ] = None,
-    format: tuple[Literal["coco", "voc", "csv"], ...] = ("coco", "csv"),
+    format: BoxFormats = ("coco", "csv"),
     skip_hard: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     workers: Workers = "auto",
     device: Device = "auto",
@@ -86,7 +86,8 @@ def run(
         refine: make the object map follow the edges of the photographs: better masks, tighter
             boxes, of which fewer may be right.
         split: only this split of a data set.
-        format: coco (boxes.json), voc (Annotations/*.xml), csv (boxes.csv).
+        format: coco (boxes.json), voc (Annotations/*.xml), csv (boxes.csv), yolo (yolo/data.yaml,
+            with copies of the photographs, to train a detector), label-studio (label-studio.json).
         skip_hard: exclude objects marked difficult or truncated from the ground truth.
         json: print JSON.
     """
@@ -186,7 +187,8 @@ def _open(images: Sequence[str], out: Path, methods: Sequence[str], failures: Fa
                 return dataset
         except LayoutError:
             pass
-    written = ["masks", "found.jpg", *(f"{name}/masks" for name in methods)]
+    written = ["masks", "found.jpg", "yolo"]
+    written += [f"{name}/{folder}" for name in methods for folder in ("masks", "yolo")]
     written += [f"discover_{name}.jpg" for name in methods]
     dataset = open_photographs(images, [out / name for name in written], failures)
     if not len(dataset):

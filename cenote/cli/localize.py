@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from ._messages import Failures, check_output_folder, pluralize, print_message, report_interrupt
-from ._options import Device, Workers
+from ._options import BoxFormats, Device, Workers
 
 if TYPE_CHECKING:
     from cenote.models import PooledModel
@@ -30,7 +30,7 @@ def run(
         tyro.conf.arg(metavar="[RUN] IMAGES...", help_behavior_hint=""),
     ],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")],
-    format: tuple[Literal["coco", "voc", "csv"], ...] = ("coco", "csv"),
+    format: BoxFormats = ("coco", "csv"),
     masks: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     pictures: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     several: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
@@ -58,8 +58,10 @@ def run(
     Args:
         paths: a saved model, for instance a run of cenote fit, or none; then files, folders
             (searched recursively), globs, or one data set as for cenote fit.
-        out: folder for boxes.json, boxes.csv, Annotations/, masks/ and pictures/.
-        format: coco (boxes.json), voc (Annotations/*.xml), csv (boxes.csv).
+        out: folder for boxes.json, boxes.csv, Annotations/, yolo/, label-studio.json, masks/ and
+            pictures/.
+        format: coco (boxes.json), voc (Annotations/*.xml), csv (boxes.csv), yolo (yolo/data.yaml,
+            with copies of the photographs, to train a detector), label-studio (label-studio.json).
         masks: also write masks/*.png, and segmentations in boxes.json.
         pictures: also write pictures/*.jpg, with contact sheets of boxes and maps.
         several: one box for every component with at least a tenth of the largest one's pixels.
@@ -110,7 +112,8 @@ def run(
         predictor = MapPredictor.create(model, chosen.kind, chosen.size)
     predictor = replace(predictor, batch=batch, workers=readers)
     failures = Failures("localize")
-    dataset = open_photographs(images, [out / "masks", out / "pictures"], failures)
+    outputs = [out / name for name in ("masks", "pictures", "yolo")]
+    dataset = open_photographs(images, outputs, failures)
     if not len(dataset):
         raise ValueError("no photographs found: name files, folders or globs")
     files = LocalizedFiles(dataset, out, format)

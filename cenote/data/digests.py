@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from ..progress import progress_bar
 from .dataset import Dataset, images_are_files
+from .images import read_image
+from .video import is_video_name, split_frame
 
 DIGEST_BYTES = 16
 CHUNK = 1000  # files between two writes to the database
@@ -37,7 +41,7 @@ def digests(dataset: Dataset, memory: Path | None = None) -> list[bytes | None]:
     not read again.
     """
     if not images_are_files(dataset.pixels):
-        return [_digest_pixels(dataset, i) for i in range(len(dataset))]
+        return [_digest_image(partial(dataset.image, i)) for i in range(len(dataset))]
     paths = [os.fspath(dataset.path(i)) for i in range(len(dataset))]
     if memory is None:
         with ThreadPoolExecutor() as threads:
@@ -79,19 +83,21 @@ def _cached(
 
 def _file_state(path: str) -> tuple[int, int] | None:
     with suppress(OSError):
-        status = os.stat(path)
+        status = os.stat(split_frame(path)[0])
         return status.st_size, status.st_mtime_ns
     return None
 
 
 def _digest_file(path: str) -> bytes | None:
+    if is_video_name(path) and (digest := _digest_image(partial(read_image, path))):
+        return digest
     with suppress(OSError), open(path, "rb") as file:
         return digest_of(*iter(lambda: file.read(1 << 20), b""))
     return None
 
 
-def _digest_pixels(dataset: Dataset, i: int) -> bytes | None:
+def _digest_image(read: Callable[[], Image.Image]) -> bytes | None:
     with suppress(ValueError):
-        pixels = np.asarray(dataset.image(i))
+        pixels = np.asarray(read())
         return digest_of(repr(pixels.shape).encode(), pixels.tobytes())
     return None

@@ -20,6 +20,7 @@ from PIL import ExifTags, Image, ImageChops, ImageOps, UnidentifiedImageError
 from ..extras import MissingExtra, require
 from .checks import check
 from .table import natural
+from .video import frame_names, is_video_name, read_frame, split_frame
 
 # Formats that Pillow decodes by itself. Not EPS: it would run Ghostscript on an untrusted file.
 FORMATS = (
@@ -81,6 +82,20 @@ def full_size(image: Image.Image) -> tuple[int, int]:
     return size
 
 
+def image_size(path: AnyPath) -> tuple[int, int]:
+    """Return width and height of an upright image, from its header where that is enough."""
+    if _suffix(path) in RAW or is_video_name(path):
+        return read_image(path).size
+    with _bad_image_errors(path, MAX_PIXELS):
+        _check_file(path)
+        with Image.open(path, formats=_formats()) as image:
+            width, height = image.size
+            with suppress(Exception):  # malformed EXIF
+                if image.getexif().get(ExifTags.Base.Orientation) in (5, 6, 7, 8):
+                    return height, width
+            return width, height
+
+
 def open_raw(
     path: AnyPath,
     max_pixels: int = MAX_PIXELS,
@@ -93,7 +108,9 @@ def open_raw(
         if content is not None:
             source = BytesIO(content)
         else:
-            _check_file(path)
+            _check_file(split_frame(path)[0])
+            if is_video_name(path):
+                return read_frame(path, max_pixels)
         if _suffix(path) in RAW:  # Pillow would read the small preview as a TIFF
             with require("rawpy", extra="photos").imread(source) as raw:
                 _check_pixels(path, (raw.sizes.width, raw.sizes.height), max_pixels)
@@ -187,6 +204,16 @@ def is_image_name(name: str) -> bool:
     return _suffix(name) in SUFFIXES
 
 
+def images_in_file(path: str, root: Path = Path()) -> list[str]:
+    """Return the path of an image, the paths of a video's frames, or nothing for other files.
+
+    Paths are relative to the root.
+    """
+    if is_video_name(path):
+        return frame_names(path, root)
+    return [path] if is_image_name(path) else []
+
+
 @cache
 def _formats() -> list[str]:
     # Pillow warns of large files (we have our own limit) and of corrupt metadata. Not in a
@@ -234,15 +261,17 @@ def _expand(text: str) -> Iterator[Path]:
         for name in walk(Path(text), ""):
             yield Path(text, name)
     elif os.path.lexists(text):  # before globs: a file may be named "cat [1].jpg"
+        yield from map(Path, images_in_file(text) or [text])
+    elif os.path.lexists(split_frame(text)[0]):
         yield Path(text)
     else:
         for match in sorted(glob.glob(os.path.expanduser(text), recursive=True)):
-            if os.path.isfile(match) and is_image_name(match):
-                yield Path(match)
+            if os.path.isfile(match):
+                yield from map(Path, images_in_file(match))
 
 
 def walk(root: Path, prefix: str, parents: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Yield the images below `root/prefix`, sorted, as paths relative to the root.
+    """Yield the images and frames of videos below `root/prefix`, sorted, as paths relative to the root.
 
     Hidden files are left out, and a link to a parent folder is not followed.
     """
@@ -252,8 +281,8 @@ def walk(root: Path, prefix: str, parents: frozenset[str] = frozenset()) -> Iter
     for name, is_folder in list_folder(root / prefix):
         if is_folder:
             yield from walk(root, f"{prefix}{name}/", parents | {real})
-        elif is_image_name(name):
-            yield prefix + name
+        else:
+            yield from images_in_file(prefix + name, root)
 
 
 def list_folder(folder: Path) -> list[tuple[str, bool]]:

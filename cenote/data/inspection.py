@@ -21,6 +21,7 @@ from .ground_truth import mask_of
 from .images import BadImage
 from .processes import available_cores, map_in_processes
 from .table import Categories
+from .video import is_video_name
 
 MAX_OPENED = 20_000  # images; of a larger data set a sample is opened
 MIN_FOR_WORKERS = 64  # images that are opened sooner than processes are started
@@ -278,9 +279,9 @@ def _inspect(dataset: Dataset, position: int) -> ImageInspection:
         reason = error.reason if error.path == dataset.path(position) else str(error)
         problems.append(("mask_faults", reason))
     inspection = ImageInspection(position, image.size, has_mask=has_mask, problems=tuple(problems))
-    if not images_are_files(dataset.pixels):
-        return inspection._replace(digest=digest_of(image.tobytes()))
     path = dataset.path(position)
+    if not images_are_files(dataset.pixels) or is_video_name(path):
+        return inspection._replace(digest=digest_of(image.tobytes()))
     file_format, odd = _inspect_header(path)
     digest = digest_of(path.read_bytes())
     return inspection._replace(digest=digest, format=file_format, odd=odd)

@@ -12,9 +12,10 @@ from pathlib import Path
 from ..options import check_known
 from .checks import LayoutError, list_contents
 from .dataset import Dataset, pack
-from .images import find_images, is_image_name, list_folder, walk
+from .images import find_images, images_in_file, list_folder, walk
 from .lists import SUFFIXES, read_list
 from .record import SPLITS, Problem, Record
+from .video import is_video_name
 from .write_boxes import is_cenote_file
 
 # Lists that a folder may contain beside its images; "metadata" is Hugging Face's name.
@@ -23,18 +24,20 @@ LIST_NAMES = [
     for stem in ("annotations", "metadata")
     for suffix in ("csv", "tsv", "jsonl", "json")
 ]
+YOLO_NAMES = ("data.yaml", "dataset.yaml")
 CONTACT_SHEETS = re.compile(r"(found|discover_.+|contact_sheet.*)\.jpg")
-UNFINISHED = (".discover.jsonl", ".localize.jsonl", ".boxes.*.*")  # files of a killed run
+# Files of a killed run.
+UNFINISHED = (".discover.jsonl", ".localize.jsonl", ".boxes.*.*", ".label-studio.*.*")
 
 
 def open_dataset(data: str | Path, split: str | None = None) -> Dataset:
     """Open `DATA` as the commands accept it.
 
-    A folder (class folders, or one with annotations.csv, VOC's Annotations/, COCO's annotations/),
-    a list (.csv, .tsv, .txt, .jsonl, .json), `NAME:FOLDER` for a published data set
-    (`cub:birds/CUB_200_2011`) or `NAME/DOMAIN:FOLDER` for one of its domains, `collage:DATA` for
-    collages of the images of any of these, `hf:NAME` for a Hugging Face data set, or `world/small`
-    and the other synthetic worlds.
+    A folder (class folders, or one with annotations.csv, VOC's Annotations/, COCO's annotations/,
+    YOLO's data.yaml), a list (.csv, .tsv, .txt, .jsonl, .json), YOLO's .yaml, `NAME:FOLDER` for a
+    published data set (`cub:birds/CUB_200_2011`) or `NAME/DOMAIN:FOLDER` for one of its domains,
+    `collage:DATA` for collages of the images of any of these, `hf:NAME` for a Hugging Face data
+    set, or `world/small` and the other synthetic worlds.
     """
     dataset = _open(str(data))
     if split is not None:
@@ -47,6 +50,8 @@ def _open(data: str) -> Dataset:
     if path.is_dir():
         return _open_folder(path)
     if path.is_file():
+        if is_video_name(path):
+            return open_photographs([data])
         return _open_file(path)
     name, _, argument = data.partition(":")
     if data.startswith("world/"):
@@ -97,6 +102,9 @@ def _open_folder(path: Path) -> Dataset:
         from .voc import read_voc
 
         return read_voc(path)
+    for name in YOLO_NAMES:
+        if (path / name).is_file():
+            return _open_file(path / name)
     if (path / "world.json").is_file():
         raise LayoutError(
             f"{path} is an unfinished world: run `cenote world {path}` again with its settings"
@@ -106,6 +114,10 @@ def _open_folder(path: Path) -> Dataset:
 
 def _open_file(path: Path) -> Dataset:
     suffix = path.suffix.lower()
+    if suffix in (".yaml", ".yml"):
+        from .yolo import read_yolo
+
+        return read_yolo(path)
     if suffix not in SUFFIXES:
         suffixes = ", ".join(SUFFIXES)
         raise LayoutError(f"{path} is not a list of images: expected {suffixes}, or a folder")
@@ -158,8 +170,8 @@ def _class_folders(root: Path, prefix: str, split: str | None) -> Iterator[Recor
     parents = frozenset({os.path.realpath(root), os.path.realpath(root / prefix)})
     for name, is_folder in list_folder(root / prefix):
         if not is_folder:
-            if is_image_name(name):
-                yield Record(prefix + name, None, split)
+            for image in images_in_file(prefix + name, root):
+                yield Record(image, None, split)
             continue
         images = 0
         try:
@@ -201,7 +213,7 @@ def open_photographs(
 def _names_a_dataset(text: str) -> bool:
     path = Path(text).expanduser()
     if path.exists():
-        return path.is_file() and path.suffix.lower() in SUFFIXES
+        return path.is_file() and path.suffix.lower() in (*SUFFIXES, ".yaml", ".yml")
     return text.startswith("world/") or _has_name(text)
 
 
@@ -210,7 +222,10 @@ def _is_output(path: Path, root: Path, has_boxes: Callable[[Path], bool]) -> boo
     if not path.is_relative_to(root):
         return False
     between = [folder for folder in path.parents if folder != root and folder.is_relative_to(root)]
-    if any(folder.name in ("masks", "pictures") and has_boxes(folder.parent) for folder in between):
+    if any(
+        folder.name in ("masks", "pictures", "yolo") and has_boxes(folder.parent)
+        for folder in between
+    ):
         return True
     # With several methods, each has a folder and the sheet is beside results.json.
     is_sheet = CONTACT_SHEETS.fullmatch(path.name) is not None
@@ -222,4 +237,5 @@ def has_cenote_boxes(folder: Path) -> bool:
     if any(any(folder.glob(pattern)) for pattern in UNFINISHED):
         return True
     annotations = islice((folder / "Annotations").glob("*.xml"), 20)
-    return any(map(is_cenote_file, [folder / "boxes.csv", folder / "boxes.json", *annotations]))
+    names = ("boxes.csv", "boxes.json", "label-studio.json", "yolo/data.yaml")
+    return any(map(is_cenote_file, [*(folder / name for name in names), *annotations]))

@@ -1,41 +1,51 @@
-"""Write predicted boxes and masks: COCO's JSON, Pascal VOC's XML, a CSV list, PNG masks."""
+"""Write predicted boxes and masks: COCO, Pascal VOC, CSV, YOLO, Label Studio, PNG masks."""
 
 from __future__ import annotations
 
 import csv
 import json
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TextIO
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 import numpy as np
 import numpy.typing as npt
+import yaml
 from PIL import Image, PngImagePlugin
 
 from .checks import check
-from .files import write_atomically
+from .files import write_atomically, write_text
+from .images import read_image
 
 OUTPUTS = {
     "coco": "boxes.json",
     "csv": "boxes.csv",
     "voc": "Annotations/{}.xml",
+    "label-studio": "label-studio.json",
     "masks": "masks/{}.png",
     "pictures": "pictures/{}.jpg",
 }
 # What the files of Cenote contain near the start, by suffix.
+CSV_HEADER = ["file", "width", "height", "class_name", "x1", "y1", "x2", "y2", "score"]
 MARKS = {
-    ".csv": b"file,width,height,class_name,x1,y1,x2,y2,score",
-    ".json": b'{"annotations": [',
-    ".xml": b"<score>",
-    ".png": b"Software\0cenote",
-    ".jpg": b"written by cenote",
+    ".csv": (",".join(CSV_HEADER).encode(),),
+    ".json": (b'{"annotations": [', b'"model_version": "cenote"'),
+    ".xml": (b"<score>",),
+    ".png": (b"Software\0cenote",),
+    ".jpg": (b"written by cenote",),
+    ".yaml": (b"# written by cenote",),
 }
 Mask = npt.NDArray[np.bool_]
-FORMATS = ("coco", "voc", "csv")
-CSV_HEADER = MARKS[".csv"].decode().split(",")
+FORMATS = ("coco", "voc", "csv", "yolo", "label-studio")
+# Photographs that detectors read; others are converted to JPEG.
+YOLO_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"}
+VALIDATION = 5  # one photograph of five is for validation
 
 
 class ImageBoxes(NamedTuple):
@@ -49,6 +59,7 @@ class ImageBoxes(NamedTuple):
     scores: Sequence[float]
     masks: Sequence[Mask] = ()  # (H, W), one per box
     labels: Sequence[str | None] = ()  # one per box, if not all are `label`
+    read: Callable[[], Image.Image] | None = None  # if the image is not the file at `path`
 
     def labelled(self) -> Iterator[tuple[str | None, Sequence[int], float]]:
         """Yield class, corners and score of each box."""
@@ -155,7 +166,108 @@ class CocoWriter:
         self.file.write(f'],\n"images": {images},\n"categories": {json.dumps(categories)}}}\n')
 
 
-BoxWriter = VocWriter | MaskWriter | CsvWriter | CocoWriter
+class YoloWriter:
+    """Writes yolo/: copies of the photographs in images/, labels/NAME.txt, lists, data.yaml.
+
+    A line of labels is the number of the class, the centre, width and height of a box, as shares
+    of the photograph's size. Every fifth photograph is for validation.
+    """
+
+    def __init__(self, folder: Path, classes: Sequence[str]) -> None:
+        self.folder = folder / "yolo"
+        # Each name once: ImageNet has two cranes.
+        self.numbers = {name: number for number, name in enumerate(dict.fromkeys(classes))}
+        self.images: list[str] = []
+        yaml_file = self.folder / "data.yaml"
+        ours = not yaml_file.exists() or is_cenote_file(yaml_file)
+        check(ours, f"{yaml_file} was not written by Cenote: choose another output folder")
+
+    def add(self, image: ImageBoxes) -> None:
+        width, height = image.size
+        lines = []
+        for label, (x0, y0, x1, y1), _ in image.labelled():
+            centre = (x0 + x1) / 2 / width, (y0 + y1) / 2 / height
+            box = *centre, (x1 - x0) / width, (y1 - y0) / height
+            numbers = " ".join(f"{value:.6f}" for value in box)
+            lines.append(f"{self.numbers[label or 'object']} {numbers}\n")
+        write_text(self.folder / "labels" / f"{image.name}.txt", "".join(lines))
+        suffix = image.path.suffix
+        is_copied = suffix.lower() in YOLO_SUFFIXES and image.path.is_file()
+        if not is_copied:
+            suffix = ".jpg"
+        with write_atomically(self.folder / "images" / f"{image.name}{suffix}") as path:
+            if is_copied:
+                shutil.copyfile(image.path, path)
+            else:
+                (image.read or partial(read_image, image.path))().save(path, quality=95)
+        self.images.append(f"{image.name}{suffix}")
+
+    def finish(self) -> None:
+        earlier = _yolo_images(self.folder)
+        val = self.images[1::VALIDATION]  # two photographs are enough for both splits
+        train = [name for i, name in enumerate(self.images) if i % VALIDATION != 1]
+        for split, images in (("train", train), ("val", val)):
+            lines = "".join(f"./images/{name}\n" for name in images)
+            write_text(self.folder / f"{split}.txt", lines)
+        names = {number: name for name, number in self.numbers.items()}
+        description = {"train": "train.txt", "val": "val.txt", "names": names}
+        text = yaml.safe_dump(description, sort_keys=False, allow_unicode=True)
+        write_text(self.folder / "data.yaml", f"# written by cenote\n{text}")
+        _remove_yolo_images(self.folder, earlier.difference(self.images))
+
+
+class LabelStudioWriter:
+    """Writes tasks with predictions; boxes are in percent of the photograph's size.
+
+    Label Studio serves files below its document root, here the working directory.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self.file, self.count = file, 0
+        file.write("[")
+
+    def add(self, image: ImageBoxes) -> None:
+        width, height = image.size
+        results = []
+        for number, (label, (x0, y0, x1, y1), score) in enumerate(image.labelled()):
+            value = {
+                "x": 100 * x0 / width,
+                "y": 100 * y0 / height,
+                "width": 100 * (x1 - x0) / width,
+                "height": 100 * (y1 - y0) / height,
+                "rotation": 0,
+                "rectanglelabels": [label or "object"],
+            }
+            results.append(
+                {
+                    "id": f"box-{number}",
+                    "type": "rectanglelabels",
+                    "from_name": "label",
+                    "to_name": "image",
+                    "original_width": width,
+                    "original_height": height,
+                    "image_rotation": 0,
+                    "score": round(float(score), 4),
+                    "value": value,
+                }
+            )
+        path = relative_path(image.path, Path()).removeprefix("/")
+        if path.startswith("../"):  # outside of the working directory
+            path = image.path.absolute().as_posix().removeprefix("/")
+        best = max((round(float(score), 4) for score in image.scores), default=0.0)
+        task = {
+            "predictions": [{"model_version": "cenote", "score": best, "result": results}],
+            "data": {"image": f"/data/local-files/?d={quote(path, errors='surrogateescape')}"},
+        }
+        separator = "," * (self.count > 0)
+        self.file.write(f"{separator}\n{json.dumps(task)}")
+        self.count += 1
+
+    def finish(self) -> None:
+        self.file.write("\n]\n")
+
+
+BoxWriter = VocWriter | MaskWriter | CsvWriter | CocoWriter | YoloWriter | LabelStudioWriter
 
 
 @contextmanager
@@ -168,9 +280,10 @@ def open_writers(
     """
     for name in formats:
         check(name in FORMATS, f"no format '{name}': {', '.join(FORMATS)}")
+    yolo = [YoloWriter(folder, classes)] if "yolo" in formats else []
     folder.mkdir(parents=True, exist_ok=True)
     _remove_unfinished(folder)
-    writers: list[BoxWriter] = []
+    writers: list[BoxWriter] = [*yolo]
     if "voc" in formats:
         writers.append(VocWriter(folder))
     if masks:
@@ -181,36 +294,70 @@ def open_writers(
             writers.append(CsvWriter(file, folder))
         if "coco" in formats:
             file = files.enter_context(_open_atomically(folder / "boxes.json"))
-            coco = CocoWriter(file, folder, classes)
-            writers.append(coco)
+            writers.append(CocoWriter(file, folder, classes))
+        if "label-studio" in formats:
+            file = files.enter_context(_open_atomically(folder / "label-studio.json"))
+            writers.append(LabelStudioWriter(file))
         yield writers
-        if "coco" in formats:
-            coco.finish()
+        for writer in writers:
+            if isinstance(writer, CocoWriter | YoloWriter | LabelStudioWriter):
+                writer.finish()
 
 
 def is_cenote_file(path: Path) -> bool:
     """Whether Cenote wrote this file: others write boxes.csv and masks, too."""
     try:
         with path.open("rb") as file:
-            return MARKS[path.suffix] in file.read(4000)
+            start = file.read(4000)
+            return any(mark in start for mark in MARKS[path.suffix])
     except OSError:
         return False
 
 
 def remove_earlier(folder: Path, kinds: Sequence[str], names: Sequence[str]) -> None:
     """Remove what an earlier run wrote, except the files of these kinds and photographs."""
-    written = {folder / OUTPUTS[kind].format(name) for kind in kinds for name in names}
+    patterns = [OUTPUTS[kind] for kind in kinds if kind != "yolo"]
+    written = {folder / pattern.format(name) for pattern in patterns for name in names}
     for file in OUTPUTS.values():
         for path in folder.glob(file.format("*")):
             if path not in written and is_cenote_file(path):
                 path.unlink(missing_ok=True)
         with suppress(OSError):  # not empty
             (folder / file).parent.rmdir()
+    if "yolo" not in kinds and is_cenote_file(folder / "yolo" / "data.yaml"):
+        _remove_yolo_images(folder / "yolo", _yolo_images(folder / "yolo"))
+        for name in ("data.yaml", "train.txt", "val.txt"):
+            (folder / "yolo" / name).unlink(missing_ok=True)
+        for name in ("yolo/images", "yolo/labels", "yolo"):
+            with suppress(OSError):  # not empty
+                (folder / name).rmdir()
+
+
+def _yolo_images(folder: Path) -> set[str]:
+    """Return the names of the images that an earlier run listed."""
+    names = set[str]()
+    for split in ("train", "val"):
+        with suppress(OSError):
+            lines = (folder / f"{split}.txt").read_text(encoding="utf-8").splitlines()
+            names.update(line.rpartition("/")[2] for line in lines)
+    return names
+
+
+def _remove_yolo_images(folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        (folder / "images" / name).unlink(missing_ok=True)
+        (folder / "labels" / name).with_suffix(".txt").unlink(missing_ok=True)
 
 
 def _remove_unfinished(folder: Path) -> None:
     """Remove the temporary files of killed runs, which have the process id in their names."""
-    for pattern in (".boxes.*.*", "Annotations/.*.*.xml", "masks/.*.*.png"):
+    for pattern in (
+        ".boxes.*.*",
+        ".label-studio.*.*",
+        "Annotations/.*.*.xml",
+        "masks/.*.*.png",
+        "yolo/*/.*.*.*",
+    ):
         for path in folder.glob(pattern):
             number = path.name.split(".")[-2]
             if number.isdecimal() and not _is_running(int(number)):

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from ..extras import require
 from ..options import check_choice
 from .pooled import PooledModel
+from .precision import PRECISIONS, Precision, PrecisionLoss, convert_onnx, measure_loss
 
 OPSET = 20  # the newest that PyTorch's exporter writes without converting
 TOLERANCE = {torch.float32: 1e-4}
@@ -61,6 +62,7 @@ class Exported:
     outputs: dict[str, tuple[str, ...]]
     step: int
     difference: float  # the largest to PyTorch, at another batch and size than the traced one
+    loss: PrecisionLoss | None = None  # of a lower precision, on real images
 
     def __str__(self) -> str:
         lines = [f"{self.path}  {self.path.stat().st_size / 1e6:.1f} MB"]
@@ -68,6 +70,8 @@ class Exported:
             lines += [f"  {kind}  {name} ({', '.join(shape)})" for name, shape in shapes.items()]
         if self.step > 1:
             lines.append(f"  height and width are multiples of {self.step}")
+        if self.loss:
+            return "\n".join([*lines, f"  compared with float32: {self.loss}"])
         return "\n".join([*lines, f"  largest difference to PyTorch: {self.difference:.1e}"])
 
 
@@ -98,10 +102,26 @@ class Trace:
 
 
 def export_model(
-    model: PooledModel, path: str | Path, format: Format = "onnx", output: Output = "logits"
+    model: PooledModel,
+    path: str | Path,
+    format: Format = "onnx",
+    output: Output = "logits",
+    precision: Precision = "fp32",
+    images: Tensor | None = None,
 ) -> Exported:
-    """Trace, check against PyTorch, and only then let the file have its name."""
+    """Trace, check against PyTorch, and only then let the file have its name.
+
+    `images` (N, 3, H, W), preprocessed, are for a lower precision: every other one calibrates int8,
+    and the rest measures the loss.
+    """
     check_choice("format", format, SUFFIXES)
+    check_choice("precision", precision, PRECISIONS)
+    if precision != "fp32" and format != "onnx":
+        raise ValueError(f"precision {precision} is for ONNX only, got the format {format}")
+    if precision == "int8" and images is None:
+        raise ValueError("int8 needs images to calibrate with: --calibrate DATA")
+    if images is not None and len(images) < 4:
+        raise ValueError(f"at least 4 readable images are needed to calibrate, got {len(images)}")
     path = Path(path)
     if format == "onnx":
         for module in ("onnx", "onnxscript", "onnxruntime"):
@@ -119,6 +139,14 @@ def export_model(
             else:
                 torch.export.save(traced.program, partial)
             difference, shapes = _compare(wrapper, partial, traced.another_shape())
+            loss = None
+            if precision != "fp32":
+                convert_onnx(partial, precision, None if images is None else images[::2])
+            if precision == "fp16":
+                shape = traced.another_shape()
+                difference, _ = _compare(wrapper, partial, shape, HALF_TOLERANCE)
+            if precision != "fp32" and images is not None:
+                loss = _loss(wrapper, partial, images[1::2])
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -127,7 +155,8 @@ def export_model(
         model.train(training)
     names = zip((output, "map"), shapes, strict=False)
     outputs = {name: traced.output_shape(name, shape, model) for name, shape in names}
-    return Exported(path, {"images": traced.input_shape()}, outputs, traced.step, difference)
+    inputs = {"images": traced.input_shape()}
+    return Exported(path, inputs, outputs, traced.step, difference, loss)
 
 
 def trace(wrapper: OutputAndMap) -> Trace:
@@ -248,7 +277,10 @@ def _write_onnx(program: ExportedProgram, path: Path, output: str) -> None:
 
 
 def _compare(
-    wrapper: OutputAndMap, path: Path, shape: tuple[int, int, int, int]
+    wrapper: OutputAndMap,
+    path: Path,
+    shape: tuple[int, int, int, int],
+    tolerance: float | None = None,
 ) -> tuple[float, list[torch.Size]]:
     """The largest difference of the file to PyTorch, relative above 1, and PyTorch's shapes."""
     like = next(wrapper.parameters(), torch.empty(0))
@@ -259,12 +291,22 @@ def _compare(
     for reference, output in zip(expected, run(path, images), strict=True):
         scale = max(1.0, float(reference.abs().max()))
         difference = float((reference.float() - output.float()).abs().max()) / scale
-        if not difference <= TOLERANCE.get(reference.dtype, HALF_TOLERANCE):  # NaN is refused, too
+        limit = tolerance or TOLERANCE.get(reference.dtype, HALF_TOLERANCE)
+        if not difference <= limit:  # NaN is refused, too
             raise RuntimeError(
                 f"the exported file differs from PyTorch by {difference:.1e}: it was not kept"
             )
         worst = max(worst, difference)
     return worst, [reference.shape for reference in expected]
+
+
+def _loss(wrapper: OutputAndMap, path: Path, images: Tensor) -> PrecisionLoss:
+    session = _open_onnx(path)
+
+    def converted(batch: Tensor) -> Tensor:
+        return torch.from_numpy(session.run(None, {"images": batch.numpy()})[0])
+
+    return measure_loss(lambda batch: wrapper(batch)[0], converted, images, wrapper.output)
 
 
 def _run_program(path: Path, images: Tensor) -> tuple[Tensor, ...]:
@@ -273,7 +315,10 @@ def _run_program(path: Path, images: Tensor) -> tuple[Tensor, ...]:
 
 
 def _run_onnx(path: Path, images: Tensor) -> tuple[Tensor, ...]:
-    runtime: Any = require("onnxruntime", extra="onnx")
-    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    outputs = session.run(None, {"images": images.cpu().numpy()})
+    outputs = _open_onnx(path).run(None, {"images": images.cpu().numpy()})
     return tuple(torch.from_numpy(value) for value in outputs)
+
+
+def _open_onnx(path: Path) -> Any:
+    runtime: Any = require("onnxruntime", extra="onnx")
+    return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

@@ -365,6 +365,8 @@ def describe_features(
         "preprocessing": preprocessing.identity(),
         "view": view,
     }
+    if backbone.register_neurons:
+        description["register_neurons"] = backbone.register_neurons
     if isinstance(backbone, Layers):
         description |= {"layers": backbone.layers, "summary": backbone.summary}
     return description

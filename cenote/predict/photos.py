@@ -21,6 +21,7 @@ from ..metrics import largest_box, mass_mask
 from ..metrics.arrays import Array
 from ..metrics.boxes import Box
 from ..models import PooledModel
+from ..models.registers import check_register, fit_register
 from ..models.text_map import TextMap
 from .boxes import boxes_from_map, object_masks, predict_maps
 from .distributed import device_of
@@ -79,6 +80,7 @@ class PhotoPredictor:
     no classes, for a model that is not trained. `bare` is a backbone without a trained pool: kind
     "auto" is the object map, where it has enough positions, as it is for a model without another
     map. `folder` is that of a saved model, whose stored object map is for few photographs.
+    `registers` adds a test-time register to a ViT whose patches have outliers.
     """
 
     model: PooledModel
@@ -91,6 +93,7 @@ class PhotoPredictor:
     classify: bool = True
     bare: bool = False
     folder: Path | None = None
+    registers: bool = False
     objects: MapPredictor | None = field(init=False, default=None)  # for kind "object"
     input_size: InputSize = field(init=False)
     names: list[str] | None = field(init=False, default=None)  # of the classes
@@ -104,6 +107,8 @@ class PhotoPredictor:
         if self.size is not None and not 32 <= self.size <= 4096:
             raise ValueError(f"size must be from 32 to 4096 pixels, got {self.size}")
         model = self.model.eval()
+        if self.registers:
+            check_register(model.backbone)
         if model.pool is not None:
             model.pool.check_finite = True
         # Grad-CAM needs another package, and no map at all would be an error.
@@ -162,7 +167,9 @@ class PhotoPredictor:
             self.kind, self.size = "object", self.objects.size
 
     def fit(self, paths: Sequence[Path]) -> tuple[str, ...]:
-        """Fit object maps to the photographs they are for; return warnings. Others need no fit."""
+        """Fit register and object maps to the photographs they are for; return warnings."""
+        if self.registers:
+            fit_register(self.model.backbone, _as_dataset(paths))
         if self.objects is None:
             return ()
         self.objects.fit(_as_dataset(paths), self.folder)
@@ -170,6 +177,12 @@ class PhotoPredictor:
 
     def describe(self) -> str:
         """Say which map it is."""
+        description = self._describe_map()
+        if self.model.backbone.register_neurons:
+            return f"{description}, with a test-time register"
+        return description
+
+    def _describe_map(self) -> str:
         if self.objects is not None:
             return self.objects.describe()
         if isinstance(self.model, TextMap):

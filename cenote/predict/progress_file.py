@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from ..data import Dataset
 from ..data.digests import digest_of
 from ..data.files import write_text
 from ..data.loading import UnreadableImage
+from ..data.video import split_frame
 from ..metrics.arrays import Array
 from .cache_folder import weights_digest
 
@@ -124,7 +126,7 @@ def files_digest(dataset: Dataset, masks: bool = False) -> str:
         mask_files = dataset[i].masks if masks else ()
         for path in (dataset.path(i), *(dataset.root / mask for mask in mask_files)):
             try:
-                state = path.stat()
+                state = os.stat(split_frame(path)[0])
                 text = f"{state.st_size} {state.st_mtime_ns}"
             except OSError:  # missing, generated, or in an archive
                 text = "-"

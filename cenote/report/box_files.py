@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,13 @@ from .discovery import draw_discovered, enlarged, method_title
 from .localization import PICTURE_SIDE, Gallery
 from .sheet import ENTRIES_PER_SHEET, THUMBNAIL, SheetEntry, contact_sheet, save_picture
 
-FILES = {"coco": "boxes.json", "voc": "Annotations/", "csv": "boxes.csv"}
+FILES = {
+    "coco": "boxes.json",
+    "voc": "Annotations/",
+    "csv": "boxes.csv",
+    "yolo": "yolo/",
+    "label-studio": "label-studio.json",
+}
 MIN_PHOTOS = 12  # on the contact sheet of discovery, for each of several methods
 
 
@@ -48,7 +55,8 @@ class BoxFiles:
     ) -> None:
         """Write the boxes of one photograph; `result` has its position and its size."""
         path, name = self.paths[result.position], self.names[result.position]
-        entry = ImageBoxes(path, name, result.size, label, boxes, scores, masks, labels)
+        read = partial(self.dataset.image, result.position)
+        entry = ImageBoxes(path, name, result.size, label, boxes, scores, masks, labels, read)
         for writer in writers:
             writer.add(entry)
         self.written.append(name)

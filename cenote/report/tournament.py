@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import compress
 from pathlib import Path
@@ -47,6 +47,7 @@ BOX_SOURCES = {
     "cls": "from CLS attention",
 }
 MAX_MAPS = 12  # candidates whose maps are on the page
+MAX_LEADING = 3  # photographs with the map of the recommended candidate, above the table
 TILE = 132  # pixels of a picture in pictures.jpg
 
 
@@ -416,7 +417,10 @@ def tournament_page(
     columns = tournament_columns(report)
     heads = tuple(TableColumn(c.name, c.numeric, c.help) for c in columns)
     cells = tuple(tuple(c.text(result) or None for c in columns) for result in report.standings)
-    blocks: list[Block] = [Table("Standings", heads, cells, tuple(notes), tuple(recommended))]
+    blocks = [
+        *_leading_blocks(report, photos, maps),
+        Table("Standings", heads, cells, tuple(notes), tuple(recommended)),
+    ]
     if report.ranked:
         blocks.append(accuracy_plot(report))
     blocks += [*_maps_blocks(report, photos, maps), *_box_blocks(report)]
@@ -425,6 +429,17 @@ def tournament_page(
         lead = f"{report.recommendation} Every network, {report.backbone}, was trained end to end."
     title = f"Which pooling suits {report.data}?"
     return Page(title, lead, tuple(blocks), command, seconds)
+
+
+def _leading_blocks(
+    report: TournamentReport, photos: Dataset, maps: Mapping[str, CandidateMaps]
+) -> list[Block]:
+    """Show some maps of the recommended candidate, if it has maps."""
+    if report.recommended not in maps:
+        return []
+    shown = [result for result in report.ranked if result.name == report.recommended]
+    rows = _photos_with_maps(shown, photos, maps, MAX_LEADING)
+    return [Maps(f"Where {report.recommended} attends", rows)] if rows else []
 
 
 def _maps_blocks(
@@ -436,20 +451,30 @@ def _maps_blocks(
     )
     names = {result.name for result in preferred[:MAX_MAPS]}
     shown = [result for result in report.ranked if result.name in names]
-    rows = []
-    for i, photo in readable(range(len(photos)), photos, lambda i: i):
-        tiles = []
-        for result in shown:
-            values = map_values(maps[result.name][1][i]) if result.name in maps else ()
-            tiles.append(MapTile(result.name, values, _map_note(result, maps)))
-        caption = photos[i].label or photos.path(i).name
-        rows.append(PhotoWithMaps(picture_of(photo), caption, tuple(tiles)))
+    rows = _photos_with_maps(shown, photos, maps)
     if not rows or not names & maps.keys():
         return []
     notes = ["Maps for the true class: light where the model attends, dark elsewhere."]
     if len(report.ranked) > len(names):
         notes.append(f"{len(report.ranked) - len(names)} more candidates are in pictures.jpg.")
-    return [Maps("Attention maps", tuple(rows), tuple(notes))]
+    return [Maps("Attention maps", rows, tuple(notes))]
+
+
+def _photos_with_maps(
+    results: Sequence[CandidateResult],
+    photos: Dataset,
+    maps: Mapping[str, CandidateMaps],
+    count: int | None = None,
+) -> tuple[PhotoWithMaps, ...]:
+    rows = []
+    for i, photo in readable(range(len(photos)), photos, lambda i: i)[:count]:
+        tiles = []
+        for result in results:
+            values = map_values(maps[result.name][1][i]) if result.name in maps else ()
+            tiles.append(MapTile(result.name, values, _map_note(result, maps)))
+        caption = photos[i].label or photos.path(i).name
+        rows.append(PhotoWithMaps(picture_of(photo), caption, tuple(tiles)))
+    return tuple(rows)
 
 
 def _box_blocks(report: TournamentReport) -> list[Block]:

@@ -26,6 +26,7 @@ from ..data.digests import digest_of, digests
 from ..data.images import full_size
 from ..data.loading import load
 from ..data.sources import open_photographs
+from ..data.video import split_frame
 from ..predict.embedding import predict_batches
 from ..predict.inference import Inference
 from ..predict.openvino_engine import embed_images
@@ -155,7 +156,7 @@ class Indexer:
             path = self._path(i)
             if self.are_files:
                 try:
-                    state = os.stat(path)
+                    state = os.stat(split_frame(path)[0])
                 except OSError:
                     self.report.failed.append(f"{path}: no such file")
                     continue

@@ -16,6 +16,7 @@ from torch import Tensor
 from ..data import read_image
 from ..data.digests import digest_of
 from ..data.images import full_size
+from ..data.video import split_frame
 from ..models.image_text import Vocabulary
 from ..options import check_number
 from ..predict.openvino_engine import embed_images
@@ -546,7 +547,7 @@ def _with_evidence(
 
 def is_missing(entry: ImageEntry) -> bool:
     """Return whether the file is gone; images that are not files have no modification time."""
-    return bool(entry.time) and not os.path.exists(entry.path)
+    return bool(entry.time) and not os.path.exists(split_frame(entry.path)[0])
 
 
 def best_results(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[RankedImage]:

@@ -169,6 +169,7 @@ class Filter:
     until: float | None = None  # exclusive
     smallest: int | None = None
     largest: int | None = None
+    rows: tuple[int, ...] = ()  # of the images themselves
 
     def __bool__(self) -> bool:
         return self != Filter()
@@ -202,8 +203,9 @@ class Filter:
         conditions += [f"{column} {sign} {bound!r}" for column, sign, bound in self._bounds()]
         return " and ".join(conditions)
 
-    def _names(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        for column, names in (("label", self.classes), ("domain", self.domains)):
+    def _names(self) -> Iterator[tuple[str, tuple[str | int, ...]]]:
+        columns = (("label", self.classes), ("domain", self.domains), ("row", self.rows))
+        for column, names in columns:
             if names:
                 yield column, names
 

@@ -1,4 +1,6 @@
-"""Search by image, by text or by both: GET /api/search, and images of the index, /api/entries."""
+"""Search by image, by text or by both: GET /api/search; the images of the index, /api/entries,
+and their positions on a map, /api/map.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +44,7 @@ CSV: Responses = {
 Row = Annotated[int, Field(ge=0, lt=2**63, description="row of an image in the index")]
 SearchName = Annotated[str, Field(min_length=1, max_length=80)]
 Text = Annotated[str, Field(min_length=1, max_length=500)]
+Coordinate = Annotated[float, Field(ge=0, le=1)]
 
 router = APIRouter()
 
@@ -78,6 +81,23 @@ class SearchResponse(Schema):
     seconds: float
 
 
+class MapResponse(Schema):
+    """Positions of images of the index, from 0 to 1, x to the right and y down."""
+
+    entries: list[EntryId]
+    x: list[float]
+    y: list[float]
+    labels: list[int] = Field(description="places in `classes`")
+    classes: list[str] = Field(description="names of classes, or of folders")
+    images: int = Field(description="in the index; at most 5,000 of them are on the map")
+    variance: float = Field(description="share of the variance of the vectors that is visible")
+
+
+class MapRequest(WorkerRequest):
+    def run(self, service: WorkerService, content: bytes) -> Any:
+        return service.index.map.model_dump_json().encode()
+
+
 class ImageSearchRequest(WorkerRequest):
     photo: PhotoDigest | None = None
     entry: Row | None = None
@@ -92,6 +112,9 @@ class ImageSearchRequest(WorkerRequest):
     domain: tuple[Text, ...] = Field((), max_length=50)
     like: tuple[Row, ...] = Field((), max_length=MAX_EXAMPLES, description="more like these images")
     unlike: tuple[Row, ...] = Field((), max_length=MAX_EXAMPLES, description="not like these")
+    region: tuple[Coordinate, Coordinate, Coordinate, Coordinate] | None = Field(
+        None, description="x0, y0, x1, y1: only images inside this rectangle of /api/map"
+    )
 
     def run(self, service: WorkerService, content: bytes) -> Any:
         return service.index.search(self, content).model_dump_json().encode()
@@ -166,6 +189,13 @@ async def search(
 ) -> Response:
     """Find images by image, by text, or by both."""
     answer = await state.answer(request, query, _content(state, query))
+    return Response(answer, media_type="application/json")
+
+
+@router.get("/api/map", response_model=MapResponse)
+async def get_map(request: Request, state: State) -> Response:
+    """Return a map of the index: the first two principal components of its vectors."""
+    answer = await state.answer(request, MapRequest())
     return Response(answer, media_type="application/json")
 
 

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from starlette.exceptions import HTTPException
 from ..allocator import keep_memory
 from ..data import open_dataset, read_image
 from ..data.images import RAW
+from ..data.video import is_video_name
 from ..predict.openvino_engine import one_thread
+from ..search.database import MomentSums
 from ..search.index import EntryImages
 from ..search.methods import DESCRIPTIONS, METHODS
 from ..search.query import ImageInput, Searcher, SearchRequest, choose_method
@@ -40,6 +43,7 @@ from .schemas import (
 )
 from .search import (
     ImageSearchRequest,
+    MapResponse,
     MatchingText,
     SavedSearch,
     SavedSearchesResponse,
@@ -47,12 +51,12 @@ from .search import (
     SearchResult,
 )
 from .sources import Sources, strip_directories
-from .suggestions import spread_over_classes, suggest
+from .suggestions import class_of, spread_over_classes, suggest
 
 MAX_EXAMPLES = 8
 EXAMPLES = Path(__file__).with_name("examples")
 SAFE_INTEGER = 2**53  # larger numbers, which Milvus has, lose digits in JavaScript
-MAX_SAMPLE = 5000  # rows that classes and suggestions are read from
+MAX_SAMPLE = 5000  # rows that classes, suggestions and the map are made from
 MAX_STARTING_ENTRIES = 24
 MAX_NAMES = 400  # of classes, and of domains
 
@@ -183,11 +187,52 @@ class ServedIndex:
             request.without,
             method.method,
             request.top,
-            filter=Filter(request.classes, request.domain),
+            filter=Filter(request.classes, request.domain, rows=self.rows_inside(request.region)),
             options=method.options,
             like=request.like,
             unlike=request.unlike,
         )
+
+    @cached_property
+    def map(self) -> MapResponse:
+        """Project the vectors of the sample to their first two principal components.
+
+        The sample does not change: an index is served as it was when it was opened.
+        """
+        if not self.sample:
+            raise ValueError("this index has no map: it is empty, or too large a part of Milvus")
+        names = [class_of(image) for image in self.sample]
+        classes = {name: place for place, name in enumerate(sorted(set(names)))}
+        sums = MomentSums.zeros(self.store.dim)
+        vectors = self.store.vectors(torch.tensor([row for row, _ in self.sample]))
+        sums.add(vectors)
+        _, mean, covariance = sums.moments()
+        variances, axes = torch.linalg.eigh(covariance)  # ascending
+        axes = axes[:, -2:].flip(1)
+        axes *= axes.gather(0, axes.abs().argmax(0)[None]).sign()  # eigh leaves the signs open
+        points = (vectors.double() - mean) @ axes  # (N, 2)
+        low, high = points.aminmax(dim=0)
+        x, y = ((points - low) / (high - low).clamp(min=1e-12)).T
+        return MapResponse(
+            entries=[entry_id(row) for row, _ in self.sample],
+            x=x.round(decimals=4).tolist(),
+            y=y.round(decimals=4).tolist(),
+            labels=[classes[name] for name in names],
+            classes=list(classes),
+            images=len(self.store),
+            variance=round(float(variances[-2:].sum() / variances.sum().clamp(min=1e-12)), 4),
+        )
+
+    def rows_inside(self, region: Sequence[float] | None) -> tuple[int, ...]:
+        """Return the images of the map inside a rectangle; none without a rectangle."""
+        if region is None:
+            return ()
+        x0, y0, x1, y1 = region
+        points = zip(self.sample, self.map.x, self.map.y, strict=True)
+        rows = tuple(row for (row, _), x, y in points if x0 <= x <= x1 and y0 <= y <= y1)
+        if not rows:
+            raise ValueError("no image is inside this region of the map: choose a larger one")
+        return rows
 
     def search(self, request: ImageSearchRequest, content: bytes) -> SearchResponse:
         start = time.perf_counter()
@@ -240,6 +285,10 @@ class ServedIndex:
         return SavedSearchesResponse(searches=searches, can_save=True)
 
     def save_search(self, name: str, request: ImageSearchRequest, content: bytes) -> None:
+        if request.region is not None:
+            raise ValueError(
+                "a region of the map changes with the index: clear it to save a search"
+            )
         SavedSearches(self.store).save(name, self.request(request, content))
 
     def delete_search(self, name: str) -> None:
@@ -264,7 +313,8 @@ class ServedIndex:
         """
         image, path = self.image(entry, MAX_SIDE), Path(entry.path)
         content, digest = None, entry.digest
-        if entry.time > 0 and path.suffix.lower() not in RAW:  # a file that has no special decoder
+        has_decoder = path.suffix.lower() in RAW or is_video_name(path)
+        if entry.time > 0 and not has_decoder:
             content = path.read_bytes()
             digest = file_digest(content)
         return encode_photo(image, content, digest, entry.label or "")

@@ -1,6 +1,7 @@
 """`cenote.Model`: files, folders and images in memory give the same predictions as the commands."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,21 @@ def test_images_in_memory_are_predicted_as_files(model: cenote.Model, photos: Pa
     mixed = model.predict([photos / "1.png", image])
     assert [p.box for p in mixed] == [from_file.box] * 2
     assert str(mixed[1].path) == "image 1"
+
+
+def test_boxes_as_detections_of_supervision(model: cenote.Model, photos: Path) -> None:
+    supervision = pytest.importorskip("supervision", reason="pip install 'cenote[supervision]'")
+    prediction = model.predict(photos / "0.png")
+    detections = prediction.to_supervision()
+    assert isinstance(detections, supervision.Detections)
+    assert detections.xyxy.tolist() == [[float(edge) for edge in prediction.box]]
+    assert detections.confidence.tolist() == [prediction.boxes[0].score]
+    assert detections.data["class_name"].tolist() == [prediction.label]
+    assert [model.class_names[i] for i in detections.class_id] == [prediction.label]
+    drawn = supervision.BoxAnnotator().annotate(np.array(prediction.image), detections)
+    assert (drawn != np.array(prediction.image)).any()
+    without = replace(prediction, boxes=[]).to_supervision()
+    assert len(without) == 0 and without.xyxy.shape == (0, 4)
 
 
 def test_a_folder_is_a_list_and_unreadable_files_are_left_out(

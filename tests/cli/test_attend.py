@@ -352,10 +352,43 @@ def test_the_map_of_a_text(photos: Path, tmp_path: Path, capfd: pytest.CaptureFi
     assert row["box"] and row["class_name"] is None
     for options, words in (
         (["--pool", "gap"], "--text needs an image-text model"),
-        (["--model", str(tmp_path)], "is not an image-text model"),
-        (["--model", "resnet50"], "no image-text model 'resnet50'"),
+        (["--model", str(tmp_path)], "not a saved model"),
+        (["--model", "resnet50"], "no model 'resnet50'"),
         (["--head", "2"], "counted from 0: got --head 2"),
     ):
         command = ["attend", str(photos / "ball.jpg"), "--text", "a ball", "-o", str(out)]
         assert main([*command, *options]) == 2
         assert words in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "'lite0' is not a plain ViT of timm"),
+        (["--pool", "gap"], "--registers is for a ViT of --backbone"),
+        (["--text", "a ball"], "--registers is for a ViT of --backbone"),
+    ],
+)
+def test_registers_are_for_a_bare_vit(
+    options: list[str], words: str, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = ["attend", str(photos / "ball.jpg"), "--registers", "-o", str(tmp_path), *options]
+    assert main(command) == 2
+    assert words in capfd.readouterr().err
+
+
+def test_registers_of_a_real_vit(
+    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    weights = shared_data("weights/vit_tiny_patch16_224.safetensors")
+    command = ["attend", str(photos / "ball.jpg"), "--backbone", "vit_tiny_patch16_224"]
+    command += ["--weights", str(weights), "--map", "cls", "--size", "224"]
+    maps = []
+    for options in ([], ["--registers"]):
+        assert main([*command, *options, "-o", str(tmp_path)]) == 0
+        maps.append(np.load(tmp_path / "attention.npz")["maps"][0, 0])
+    report = json.loads((tmp_path / "attention.json").read_text())
+    assert report["description"] == "cls map, with a test-time register"
+    assert "417 of block 7" in capfd.readouterr().err
+    plain, clean = (a[[0, 0, -1, -1], [0, -1, 0, -1]].sum() / a.sum() for a in maps)
+    assert clean < plain / 2

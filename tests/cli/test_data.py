@@ -1,5 +1,6 @@
 """`cenote data` as a user runs it: what it prints, writes and returns, on good, odd and broken data."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -53,6 +54,7 @@ def test_exit_1_only_if_nothing_was_usable(
         (["nowhere"], "nowhere does not exist"),
         (["cubb:nowhere"], "did you mean 'cub'?"),
         (["{mess}", "--split", "train"], "has no split 'train'"),
+        (["{mess}", "--errors"], "--errors needs a folder for its files: -o FOLDER"),
         (
             ["{mess}", "--sheet", "page.txt"],
             "page.txt: a contact sheet is a .jpg, .png or .webp file",
@@ -148,3 +150,29 @@ def test_real_photographs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "37 classes" in out and "740" in out
     with Image.open(tmp_path / "pets.jpg") as page:
         assert page.height > 5 * 220  # 40 of them
+
+
+def test_errors_ranks_all_images_and_changes_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, out = tmp_path / "photos", tmp_path / "out"
+    for name, colour in (("red", (200, 40, 40)), ("blue", (40, 40, 200))):
+        (photos / name).mkdir(parents=True)
+        for i in range(8):
+            picture = Image.blend(noise(i, (32, 32)), Image.new("RGB", (32, 32), colour), 0.8)
+            picture.save(photos / name / f"{i}.png")
+    (photos / "red" / "broken.jpg").write_bytes(b"not an image")
+    files = {path: path.read_bytes() for path in photos.rglob("*.*")}
+    assert main(["data", str(photos), "--errors", "-o", str(out), "--workers", "0"]) == 0
+    text = capsys.readouterr().out
+    assert "of 16 labels" in text and str(out / "errors.csv") in text
+    for name, columns in (("errors.csv", 4), ("outliers.csv", 3)):
+        with (out / name).open(newline="", encoding="utf-8") as file:
+            header, *rows = csv.reader(file)
+        assert header[:2] == ["file", "label"] and header[-1] == "score" and len(rows) == 16
+        assert all(len(row) == columns for row in rows)
+        scores = [float(row[-1]) for row in rows]
+        assert scores == sorted(scores, reverse=True)
+    with Image.open(out / "errors.jpg") as sheet:
+        assert sheet.width > 1000
+    assert files == {path: path.read_bytes() for path in photos.rglob("*.*")}

@@ -35,7 +35,7 @@ from cenote.cli.demo import (
     record_path,
     run_stage,
 )
-from cenote.report.blocks import Page, Text
+from cenote.report.blocks import Block, Maps, Page, Text
 from cenote.report.html import read_page, write_page
 
 SMALL = ["--images", "96", "--pools", "gap", "simpool", "--seeds", "1"]
@@ -194,7 +194,10 @@ def write_results(demo: DemoOptions) -> None:
         if stage.folder in results:
             text = json.dumps(results[stage.folder])
             (folder / stage.folder / "results.json").write_text(text)
-            page = Page(stage.name, "", (Text(f"page of {stage.name}", ()),))
+            blocks: list[Block] = [Text(f"page of {stage.name}", ())]
+            if stage.name == "tournament":
+                blocks.append(Maps("maps", ()))
+            page = Page(stage.name, "", tuple(blocks))
             write_page(folder / stage.folder, page)
     annotation = {"label": "cat", "domain": "photo", "split": "test", "boxes": [[0, 0, 9, 9]]}
     text = json.dumps({**annotation, "file": "cat.png"}) + "\n"
@@ -244,7 +247,8 @@ def test_a_finished_demo_is_only_reported(
 def test_the_report_shows_the_page_of_every_stage(finished: DemoOptions) -> None:
     assert main(["demo", "-o", str(finished.folder), *SMALL]) == 0
     page = read_page(finished.folder)
-    assert {block.kind for block in page.blocks} == {"table", "text", "picture", "panels"}
+    assert {block.kind for block in page.blocks} == {"maps", "table", "text", "picture", "panels"}
+    assert (page.blocks[0].kind, page.blocks[-1].title) == ("maps", "Stages")
     assert page.command == f"cenote demo -o {finished.folder} {' '.join(SMALL)}"
     text = (finished.folder / "index.html").read_text(encoding="utf-8")
     for name in ("tournament", "evaluate", "discover"):

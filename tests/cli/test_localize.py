@@ -63,7 +63,8 @@ def test_refined_maps_give_other_boxes(model: Path, photos: Path, tmp_path: Path
 def test_every_format_at_once(
     model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--format", "coco", "voc", "csv", "--masks", "--pictures", "--batch", 2]
+    formats = ["coco", "voc", "csv", "yolo", "label-studio"]
+    options = ["--format", *formats, "--masks", "--pictures", "--batch", 2]
     assert localize(model, photos, "-o", tmp_path / "out", *options) == 1  # one is broken
     captured = capfd.readouterr()
     which, first, *_, second, last = captured.err.splitlines()
@@ -71,7 +72,8 @@ def test_every_format_at_once(
     assert f"{photos / 'broken.jpg'}: " in second
     assert last.startswith("cenote localize: 1 ")
     assert re.match(
-        r"5 .*\b5 .*boxes.json, Annotations/, boxes.csv, masks/, pictures/", captured.out
+        r"5 .*\b5 .*boxes.json, Annotations/, boxes.csv, yolo/, label-studio.json, masks/, pictures/",
+        captured.out,
     )
     out = tmp_path / "out"
     table, instances = read_list(out / "boxes.csv"), read_coco(out / "boxes.json")
@@ -84,6 +86,10 @@ def test_every_format_at_once(
         assert 0 <= box.x1 < box.x2 <= width and 0 <= box.y1 < box.y2 <= height
         assert instances.mask(i).shape == (height, width)  # upright
     names = {"0", "1", "2", "more-0", "turned"}
+    detector = open_dataset(out / "yolo")
+    boxes = {Path(record.image).stem: record.boxes for record in detector}
+    assert set(boxes) == names and boxes["turned"][0][:4] == pytest.approx(table[4].boxes[0][:4])
+    assert len(json.loads((out / "label-studio.json").read_text())) == 5
     assert {path.stem for path in (out / "Annotations").iterdir()} == names
     assert {path.stem for path in (out / "masks").iterdir()} == names
     assert {path.stem for path in (out / "pictures").iterdir()} == {*names, "contact_sheet_1"}
@@ -96,7 +102,8 @@ def test_a_second_run_into_the_same_folder_skips_the_pictures_of_the_first(
 ) -> None:
     for i in range(2):
         Image.open(photos / f"{i}.png").save(tmp_path / f"{i}.png")
-    command = [model, tmp_path, "-o", tmp_path, "--format", "voc", "--masks", "--pictures"]
+    formats = ["--format", "voc", "yolo"]
+    command = [model, tmp_path, "-o", tmp_path, *formats, "--masks", "--pictures"]
     for _ in range(2):
         assert localize(*command) == 0
         assert re.match(r"2 .*\b2 ", capfd.readouterr().out)  # boxes, photographs
@@ -108,7 +115,7 @@ def test_a_second_run_removes_the_other_files_of_the_first(
     model: Path, photos: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    options = ["--format", "coco", "voc", "--masks", "--pictures"]
+    options = ["--format", "coco", "voc", "yolo", "label-studio", "--masks", "--pictures"]
     assert localize(model, photos / "0.png", photos / "1.png", "-o", out, *options) == 0
     Image.new("L", (8, 8)).save(out / "masks" / "mine.png")
     assert localize(model, photos / "1.png", "-o", out, "--format", "csv", "--pictures") == 0
@@ -244,7 +251,7 @@ def test_several_objects_in_an_image(model: Path, photos: Path, tmp_path: Path) 
         (["--calibrate", "nowhere"], "nowhere"),
         (["--map", "pool"], "'gap' has no attention map of its own"),
         (["--map", "cls"], "has no CLS token"),
-        (["--format", "yolo"], "invalid choice"),
+        (["--format", "yol"], "invalid choice"),
         (["--format"], "nothing would be written"),
         (["--batch", "0"], "--batch is a whole number at least 1, got 0"),
     ],
@@ -400,3 +407,29 @@ def test_a_journal_is_valid_for_another_threshold(
         if not isinstance(one, UnreadableImage) and not isinstance(other, UnreadableImage):
             np.testing.assert_array_equal(one.boxes, other.boxes)
             np.testing.assert_array_equal(one.objects, other.objects)
+
+
+def test_videos_beside_photographs(
+    model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    av = pytest.importorskip("av", reason="needs: pip install 'cenote[video]'")
+    folder, out = tmp_path / "trip", tmp_path / "out"
+    folder.mkdir()
+    shutil.copy(photos / "0.png", folder)
+    (folder / "broken.mp4").write_bytes(b"no video")
+    with av.open(str(folder / "clip.mp4"), "w") as container:
+        stream = container.add_stream("mpeg4", rate=2)
+        stream.width = stream.height = 64
+        for i in range(4):
+            image = Image.open(photos / f"{i // 2}.png").convert("RGB").resize((64, 64))
+            container.mux(stream.encode(av.VideoFrame.from_image(image)))
+        container.mux(stream.encode())
+    assert localize(model, folder, "-o", out, "--format", "yolo", "csv", "--pictures") == 1
+    assert "broken.mp4: " in capfd.readouterr().err
+    names = ["0", "clip@00h00m00s", "clip@00h00m01s"]
+    assert sorted(Path(record.image).stem for record in open_dataset(out / "yolo")) == names
+    table = read_list(out / "boxes.csv")  # its frames can be read, too
+    assert [table.image(i).size for i in (1, 2)] == [(64, 64)] * 2 and not table.problems
+    assert all((out / "pictures" / f"{name}.jpg").is_file() for name in names)
+    predictions = cenote.Model(model).predict(folder / "clip.mp4")
+    assert [prediction.path.stem for prediction in predictions] == names[1:]

@@ -20,7 +20,7 @@ def names(*given: Path) -> list[str]:
     return sorted(str(dataset.path(i)) for i in range(len(dataset)))
 
 
-@pytest.mark.parametrize("kind", ["coco", "csv", "voc"])
+@pytest.mark.parametrize("kind", ["coco", "csv", "voc", "yolo", "label-studio"])
 def test_output_of_an_earlier_run_is_left_out(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,13 @@ POOLS = ROOT / "docs" / "pools"  # test_documents.py runs theirs
 # Their Python registers a pool; test_contributing.py and test_documents.py run it.
 ALONE = ("CONTRIBUTING.md", "docs/how-to/add-a-pool.md")
 PAGES = {name_of(path): path for path in documents() if path.parent != POOLS and steps(path)}
-QUICK = ("README.md", "docs/getting-started.md", "docs/metric.md", "docs/models.md")
+QUICK = (
+    "README.md",
+    "docs/commands.md",
+    "docs/getting-started.md",
+    "docs/metric.md",
+    "docs/models.md",
+)
 RUN = [
     pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
     for name, path in PAGES.items()

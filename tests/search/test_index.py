@@ -369,3 +369,22 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
     other.name, other.identity = "other", "other 1"
     with pytest.raises(ValueError, match=r"\bix\b.*'toy'.*'other'"):
         update(tmp_path / "photos", tmp_path / "ix", other)
+
+
+def test_frames_of_videos_are_images(tmp_path: Path) -> None:
+    av = pytest.importorskip("av", reason="needs: pip install 'cenote[video]'")
+    folder, index = tmp_path / "photos", tmp_path / "index"
+    photographs(folder, 2)
+    (folder / "broken.mp4").write_bytes(b"no video")
+    with av.open(str(folder / "clip.mp4"), "w") as container:
+        stream = container.add_stream("mpeg4", rate=1)
+        stream.width = stream.height = 64
+        for colour in ("red", "blue"):
+            frame = av.VideoFrame.from_image(Image.new("RGB", (64, 64), colour))
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    report = update(folder, index)
+    assert counts(report) == (4, 0, 0, 0, 0, 1) and "broken.mp4: damaged" in report.failed[0]
+    assert counts(update(folder, index)) == (0, 0, 0, 4, 0, 1)
+    (folder / "clip.mp4").unlink()
+    assert counts(update(folder, index)) == (0, 0, 0, 2, 2, 1)

@@ -78,6 +78,17 @@ def test_ties_keep_the_lower_row(tmp_path: Path) -> None:
         assert index.nearest(queries, 5)[1][0].tolist() == [0, 3, 6, 9, 12]
 
 
+def test_rows_and_classes_are_filters(tmp_path: Path) -> None:
+    index = LocalStore.open(tmp_path / "ix", IndexDescription("toy", "toy", 8))
+    with index.writer() as writer:
+        writer.put([entry(i) for i in range(12)], unit_rows(12, dim=8))
+    some = index.select(Filter(rows=(2, 3, 7)))
+    label = index.entries(torch.tensor([3]))[0].label
+    assert some.rows.tolist() == [2, 3, 7] and label
+    assert 3 in index.select(Filter(classes=(label,), rows=(2, 3))).rows
+    assert not len(index.select(Filter(classes=("none",), rows=(2, 3))))
+
+
 def test_blocks_change_nothing(tmp_path: Path) -> None:
     """With the smallest budget, 40 queries are two groups, and 2,000 rows of 512 numbers are blocks of about 200."""
     index, x = (

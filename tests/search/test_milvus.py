@@ -109,6 +109,14 @@ def change(store: Store) -> None:
         writer.update([entry(8, caption='it\'s a "horse"', attributes={"colour": "blau"})])
 
 
+def test_rows_are_a_filter(stores: tuple[LocalStore, MilvusStore]) -> None:
+    for store in stores:
+        rows = store.nearest(unit_rows(1, seed=5), 4)[1][0]
+        view = store.select(Filter(rows=tuple(rows.tolist()[1:])))
+        assert len(view) == 3
+        assert view.nearest(unit_rows(1, seed=5), 9)[1][0].tolist() == rows.tolist()[1:]
+
+
 def paths(store: Store, rows: torch.Tensor) -> list[str]:
     return [e.path for e in store.entries(rows)]
 

@@ -18,7 +18,7 @@ FEW = settings(
 LEFT_OUT = [checks.positive_data_acceptance]
 ADDRESSES = {
     "GET /health", "GET /api/about", "GET /api/tournament", "POST /api/photos", "GET /api/photos/{photo}",
-    "GET /api/entries/{n}", "POST /api/entries/{n}", "GET /api/look", "GET /api/search",
+    "GET /api/entries/{n}", "POST /api/entries/{n}", "GET /api/look", "GET /api/map", "GET /api/search",
     "GET /api/search.csv", "GET /api/searches", "PUT /api/searches/{name}", "DELETE /api/searches/{name}",
 }  # fmt: skip
 

@@ -38,6 +38,7 @@ from cenote.web.schemas import Photo, WorkerRequest
 from cenote.web.search import (
     EntryPhotoRequest,
     ImageSearchRequest,
+    MapRequest,
     PictureRequest,
     SavedSearchesRequest,
     SearchResponse,
@@ -380,6 +381,37 @@ def test_a_search_is_what_the_command_finds(
     assert str(demo) not in reply.decode(), "paths of the server are not sent"
 
 
+def test_the_map_is_of_principal_components(service: Service) -> None:
+    answer_map = json.loads(answer(service, MapRequest()))
+    store = service.index.store
+    vectors = store.vectors(store.rows).double().numpy()
+    centred = vectors - vectors.mean(0)
+    _, lengths, axes = np.linalg.svd(centred, full_matrices=False)
+    assert answer_map["entries"] == store.rows.tolist() and answer_map["images"] == len(store)
+    for name, axis in (("x", axes[0]), ("y", axes[1])):
+        values = centred @ axis
+        values = (values - values.min()) / (values.max() - values.min())
+        shown = np.array(answer_map[name])
+        assert min(abs(shown - values).max(), abs(shown - (1 - values)).max()) < 1e-3
+    share = (lengths[:2] ** 2).sum() / (lengths**2).sum()
+    assert answer_map["variance"] == pytest.approx(share, abs=1e-3)
+    labels = [entry.label for entry in store.entries(store.rows)]
+    assert [answer_map["classes"][i] for i in answer_map["labels"]] == labels
+
+
+def test_a_region_of_the_map_filters(service: Service) -> None:
+    shown = service.index.map
+    region = (0.0, 0.0, 0.5, 1.0)
+    inside = {row for row, x in zip(shown.entries, shown.x, strict=True) if x <= 0.5}
+    response = json.loads(answer(service, search(text=["bird"], region=region, top=200)))
+    assert response["searched"] == len(inside) < len(shown.entries)
+    assert {result["entry"] for result in response["results"]} <= inside
+    failure = error(service, search(text=["bird"], region=(0.9, 0, 0.1, 1)))
+    assert failure.status_code == 400 and "choose a larger one" in failure.detail
+    save = SavedSearchesRequest(save="birds", query=search(text=["bird"], region=region))
+    assert "clear it" in error(service, save).detail
+
+
 def test_proxies_of_freedom_have_names(
     service: Service, demo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -582,6 +614,7 @@ def test_milvus_is_an_index_too(demo: Path, tmp_path: Path) -> None:
     # One row in a thousand is a small number by chance.
     assert all(isinstance(entry, str) is (int(entry) >= SAFE_INTEGER) for entry in info.entries)
     assert any(isinstance(entry, str) for entry in info.entries)
+    assert len(milvus.index.map.entries) == info.images
     assert not answer(milvus, SavedSearchesRequest()).can_save
     assert (
         error(milvus, SavedSearchesRequest(save="a", query=search(text=("a",)))).status_code == 400

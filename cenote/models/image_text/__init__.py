@@ -48,12 +48,12 @@ def create_image_text(name: str, **options: Any) -> ImageText:
 
         return _create(OpenClip, name, options, *_model_and_weights(detail))
     from .image_only import create_image_only, load_image_only
-    from .small_clip import TEXT, load_image_text
+    from .small_clip import TEXT, TEXT_WEIGHTS, load_image_text
 
     if kind == "timm":
         return _create(create_image_only, name, options, *_backbone_and_weights(detail))
     folder = Path(name).expanduser()
-    if (folder / TEXT).is_file():
+    if (folder / TEXT).is_file() or (folder / TEXT_WEIGHTS).is_file():
         return _create(load_image_text, name, options, folder)
     if folder.is_dir():
         return _create(load_image_only, name, options, folder)

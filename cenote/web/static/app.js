@@ -105,7 +105,7 @@ button.addEventListener("click", () => {
 dark.addEventListener("change", nameTheme);
 nameTheme();
 
-// Load what is served, and summarize it in the footer.
+// Load what is served, summarize it in the footer, and return it.
 async function refresh() {
   const waiting = (why) => !open && main.replaceChildren(el("p", { class: "lead busy" }, why));
   about = await request("/api/about", {}, { waiting });
@@ -114,6 +114,7 @@ async function refresh() {
   if (about.index) served.push(`${counted(about.index.images, "image")} indexed`);
   document.getElementById("served").textContent = served.join(" · ");
   document.getElementById("report").hidden = !about.report || Boolean(about.tournament?.running);
+  return about;
 }
 
 async function begin() {

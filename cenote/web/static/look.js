@@ -2,6 +2,7 @@
 import { Latest, cancelled } from "./api.js";
 import { choice, el, field, hero, percent, slider, status, toggle, errorBox } from "./dom.js";
 import { allModels } from "./all_models.js";
+import { batch } from "./batch.js";
 import { highest } from "./maps.js";
 import { VIEW, startThreshold, boxesOf, draw, fit, isStretched, isWhole } from "./overlay.js";
 import { patches } from "./patches.js";
@@ -40,7 +41,14 @@ export function enter(main, { about, signal, set, go }) {
   const errorArea = el("div");
   const another = (changes) => set({ threshold: undefined, ...changes });
   const examples = exampleStrip(about.examples, (photo) => another({ photo }),
-    picker({ limits: about.limits, signal, taken: ({ photo }) => another({ photo }) }));
+    picker({
+      limits: about.limits, signal, label: "Your photographs", taken: ({ photo }) => another({ photo }),
+      several: (files) => several.start(files, { model: models.value, map: kinds.value }),
+    }));
+  const several = batch({
+    limits: about.limits, signal,
+    choose: (photo) => (another({ photo }), stage.scrollIntoView({ block: "nearest" })),
+  });
   const beside = allModels(about.models, view, signal, ({ id, maps }) => {
     another({ model: id, map: maps[0] });
     stage.scrollIntoView({ block: "nearest" });
@@ -82,7 +90,7 @@ export function enter(main, { about, signal, set, go }) {
   main.append(
     hero("Where does the model look?", "One photograph, one model: the predicted classes, a box around the object, made " +
       "without box labels, and, under Map, what the model attends to."),
-    examples, errorArea, body, beside.element);
+    examples, several, errorArea, body, beside.element);
 
   function redraw() {
     if (image) draw(canvas, image, look, view);

@@ -45,7 +45,7 @@ function keep(info, again) {
   return info;
 }
 
-async function upload(file, limits, { progress, signal, waiting } = {}) {
+export async function upload(file, limits, { progress, signal, waiting } = {}) {
   if (limits?.bytes && file.size > limits.bytes) {
     const mega = (bytes) => `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
     throw new Failure(`This file has ${mega(file.size)}; the limit is ${mega(limits.bytes)}.`, 413);
@@ -86,10 +86,11 @@ export async function adopt(entry, options) {
   return keep(info, () => adopt(entry));
 }
 
-// A tile for uploads. `taken({photo, width, height})` is called when the server has the photograph.
-export function picker({ limits, signal, taken, target = document.body, label = "Your photograph" }) {
+// A tile for uploads. `taken({photo, width, height})` is called when the server has the photograph; `several(files)`
+// takes more than one file, without it the first image is used.
+export function picker({ limits, signal, taken, several, target = document.body, label = "Your photograph" }) {
   const latest = new Latest();
-  const input = el("input", { type: "file", accept: "image/*", class: "away", tabIndex: -1, "aria-hidden": "true" });
+  const input = el("input", { type: "file", accept: "image/*", multiple: Boolean(several), class: "away", tabIndex: -1, "aria-hidden": "true" });
   const bar = el("progress", { max: 1, "aria-label": "Upload" });
   const stop = el("button", { type: "button", class: "small", onclick: () => latest.cancel() }, "Cancel");
   const sentence = el("p", { class: "hint", role: "status" });
@@ -124,11 +125,15 @@ export function picker({ limits, signal, taken, target = document.body, label = 
     }
   }
 
-  const imageIn = (list) => [...(list ?? [])].find((file) => file.type.startsWith("image/")) ?? list?.[0];
-  input.addEventListener("change", () => (take(input.files[0]), (input.value = "")));
+  const takeAll = (list) => {
+    const files = [...list];
+    if (several && files.length > 1) several(files);
+    else take(files.find((file) => file.type.startsWith("image/")) ?? files[0]);
+  };
+  input.addEventListener("change", () => (takeAll(input.files), (input.value = "")));
   document.addEventListener("paste", (event) => {
-    const file = imageIn(event.clipboardData?.files);
-    if (file) (event.preventDefault(), take(file));
+    const files = event.clipboardData?.files;
+    if (files?.length) (event.preventDefault(), takeAll(files));
   }, { signal });
   const carries = (event) => event.dataTransfer?.types.includes("Files");
   target.addEventListener("dragover", (event) => {
@@ -139,7 +144,7 @@ export function picker({ limits, signal, taken, target = document.body, label = 
   }, { signal });
   target.addEventListener("drop", (event) => {
     box.classList.remove("over");
-    if (carries(event)) (event.preventDefault(), take(imageIn(event.dataTransfer.files)));
+    if (carries(event)) (event.preventDefault(), takeAll(event.dataTransfer.files));
   }, { signal });
   signal?.addEventListener("abort", () => latest.cancel());
   // Remove the message of a previous file.

@@ -1,5 +1,6 @@
 // Search by image, by text or by both; every result can start the next search.
 import { Failure, Latest, address, request, cancelled } from "./api.js";
+import { indexMap } from "./index_map.js";
 import { resultGrid, placeholders } from "./results.js";
 import { choice, counted, el, field, hero, slider, status, errorBox } from "./dom.js";
 import { requestPhoto, entryPicture, isPhoto, patient, picker, picture } from "./photos.js";
@@ -7,7 +8,7 @@ import { savedSearches } from "./saved.js";
 
 export const title = "Search";
 const TOP = 24;
-const NAMES = ["photo", "entry", "text", "not", "weight", "method", "class", "domain", "like", "unlike"];
+const NAMES = ["photo", "entry", "text", "not", "weight", "method", "class", "domain", "like", "unlike", "region"];
 const EXAMPLES = { like: "More like", unlike: "Not like" };
 const MOST = 50; // examples of a kind
 const DELAY = 150; // milliseconds between the last move of the slider and the search
@@ -23,6 +24,7 @@ export function enter(main, { about, signal, set, go }) {
   const latest = new Latest();
   signal.addEventListener("abort", () => latest.cancel());
   let shown = null;
+  let chosen = false; // the query is in the URL
   let held = false; // the weight's slider is being moved
   let timer = 0;
   signal.addEventListener("abort", () => clearTimeout(timer));
@@ -73,6 +75,11 @@ export function enter(main, { about, signal, set, go }) {
       type: "button", class: "tile", "aria-label": `Similar to image ${entry}`, title: "More like this",
       onclick: () => set(only({ entry })),
     }, el("img", { src: entryPicture(entry, 96), alt: "", loading: "lazy" }))));
+  // Without a query, the image in the middle is one: all others are ranked by their similarity to it.
+  const map = indexMap({
+    signal, select: (region, entry) => set(chosen || !region ? { region } : { region, entry }),
+    open: (entry) => set(only({ entry, region: shown.region })),
+  });
   const statusLine = status();
   const table = el("a", { class: "hint", download: "results.csv", hidden: true }, "Download as CSV");
   const saved = savedSearches({
@@ -85,7 +92,7 @@ export function enter(main, { about, signal, set, go }) {
     hero("Search by image, by text, by both",
       `Among ${counted(index.images, "image")}, with ${index.model.split("/").pop()}. An image and a text together ` +
       "find images similar to this one, modified by the text."),
-    form, hints, el("div", { class: "row tools" }, saved, table), statusLine, errorArea, results);
+    form, hints, map, el("div", { class: "row tools" }, saved, table), statusLine, errorArea, results);
 
   // A new query without parameters of the previous one.
   const only = (parameters) => ({ ...Object.fromEntries(NAMES.map((name) => [name, undefined])), ...parameters });
@@ -147,6 +154,7 @@ export function enter(main, { about, signal, set, go }) {
     balance.hidden = !(image && words && ["weicom", undefined].includes(query.method));
     auto.hidden = !query.weight;
     if (!held) weight.set(query.weight ?? 0.5);
+    map.show(query.region);
     aboutMethod.textContent = index.methods.find(({ name }) => name === query.method)?.about ?? AUTO;
   }
 
@@ -173,6 +181,7 @@ export function enter(main, { about, signal, set, go }) {
           look: about.models.length ? (photo) => go(`/look?photo=${encodeURIComponent(photo)}`) : null,
         }));
         statusLine.say(summary(response));
+        map.mark(response.results.map(({ entry }) => entry));
         table.href = address("/api/search.csv", parameters);
         table.hidden = !response.results.length;
         const { text: said = 0, image: seen = 0 } = response.why?.shares ?? {};
@@ -192,8 +201,10 @@ export function enter(main, { about, signal, set, go }) {
     show(parameters) {
       let query = Object.fromEntries(NAMES.map((name) => [name, EXAMPLES[name]
         ? parameters.getAll(name).filter(isEntry).slice(0, MOST) : meant(name, parameters.get(name))]));
+      query.region = regionOf(parameters.getAll("region"));
       // Without a query, show the results of a suggestion.
-      if (!query.photo && !query.entry && !query.text && !query.not && !query.like.length) query = { ...query, ...beginning() };
+      chosen = Boolean(query.photo || query.entry || query.text || query.not || query.like.length);
+      if (!chosen) query = { ...query, ...beginning() };
       if (JSON.stringify(query) === JSON.stringify(shown)) return;
       shown = query;
       fill(query);
@@ -203,6 +214,10 @@ export function enter(main, { about, signal, set, go }) {
 }
 
 const isEntry = (entry) => /^[0-9]{1,19}$/.test(entry);
+
+// x0, y0, x1, y1 of a rectangle of the map.
+const regionOf = (values) =>
+  (values.length === 4 && values.every((value) => value !== "" && value >= 0 && value <= 1) ? values.map(Number) : undefined);
 
 // Ignore invalid parameters of the URL.
 function meant(name, value) {

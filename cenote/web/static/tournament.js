@@ -1,13 +1,15 @@
-// Tournament: live standings, then the table and the plot of the report.
-import { Latest, request, cancelled, pause } from "./api.js";
-import { counted, el, hero, status, errorBox } from "./dom.js";
+// Tournament: live standings; then the recommendation, maps of the recommended model, table and plot of the report.
+import { Latest, address, request, cancelled, pause } from "./api.js";
+import { counted, el, hero, roving, status, errorBox } from "./dom.js";
+import { lookCard } from "./look_card.js";
 import { plot } from "./plot.js";
 import { standings } from "./standings.js";
 
 export const title = "Tournament";
 const [EVERY, SLOWLY] = [2000, 15000]; // milliseconds between requests, while it runs and otherwise
+const PHOTOS = 5; // with maps of the recommended model
 
-export function enter(main, { about, signal, refresh }) {
+export function enter(main, { about, signal, go, refresh }) {
   if (!about.tournament) {
     main.append(hero("Tournament", "No tournament is served here. ",
       el("code", {}, "cenote tournament DATA -o RUN"), " compares all poolings on your images; ",
@@ -22,11 +24,11 @@ export function enter(main, { about, signal, refresh }) {
   const bar = el("progress", { max: 1, "aria-label": "Progress of the tournament" });
   const running = el("div", { class: "running", hidden: true }, bar, statusLine);
   const errorArea = el("div");
-  const [table, picture, notes] = [el("div"), el("div"), el("div", { class: "notes" })];
+  const [winner, table, picture, notes] = [el("div", { class: "winner" }), el("div"), el("div"), el("div", { class: "notes" })];
   const full = el("p", {}, el("a", { class: "button", href: "/report" }, "The full report"),
     el("span", { class: "hint" }, " with maps of every candidate, notes and the command that made it"));
   full.hidden = true;
-  main.append(head, running, errorArea, table, picture, notes, full);
+  main.append(head, running, errorArea, winner, table, picture, notes, full);
   let [board, drawn] = [null, null];
 
   function showStandings(response) {
@@ -46,6 +48,7 @@ export function enter(main, { about, signal, refresh }) {
     board.show(report?.standings ?? contenders.map(training), report?.recommended, report?.table);
     if (report && drawn !== JSON.stringify(report.standings)) {
       drawn = JSON.stringify(report.standings);
+      showWinner();
       picture.replaceChildren(plot(report));
       const training = report.recipe ? `trained end to end by ${report.recipe}` : "frozen";
       notes.replaceChildren(el("p", {}, `${report.backbone}, ${training}; ${counted(report.seeds, "seed")}; trained on ` +
@@ -53,6 +56,19 @@ export function enter(main, { about, signal, refresh }) {
         `= tied with the first; ★ recommended.`),
       ...(report.table?.notes ?? []).map((note) => el("p", { class: "hint" }, note)));
     }
+  }
+
+  // Its own maps: the object map is the same for all models.
+  async function showWinner() {
+    const { models, examples } = await refresh();
+    const model = models.find(({ recommended }) => recommended);
+    if (!model || !examples.length || signal.aborted) return;
+    const query = { model: model.id, map: model.maps[0] ?? "auto" };
+    const cards = examples.slice(0, PHOTOS).map(({ photo, name }) =>
+      Object.assign(lookCard(name || "An example", () => go(address("/look", { photo, ...query }))), { photo }));
+    winner.replaceChildren(el("h2", {}, `Where ${model.name} attends`), el("div", { class: "cards" }, cards));
+    roving(winner);
+    for (const card of cards) await card.show({ photo: card.photo, ...query }, { signal }).catch(card.fail);
   }
 
   async function follow() {

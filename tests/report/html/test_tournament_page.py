@@ -31,7 +31,8 @@ def test_it_says_what_the_report_says(photos: Any) -> None:
     found.recommended = found.standings[1].name
     page = tournament_page(found, photos, maps_of(found), "cenote tournament birds", 60.0)
     kinds = blocks(page)
-    assert list(kinds) == [Table, Scatter, Maps, Bars] and page.command == "cenote tournament birds"
+    assert [type(block) for block in page.blocks] == [Maps, Table, Scatter, Maps, Bars]
+    assert page.command == "cenote tournament birds"
     table, heads = kinds[Table], [head.name for head in kinds[Table].columns]
     assert table.highlighted == (1,) and len(table.rows) == 9
     for place, (row, cells) in enumerate(zip(found.standings, table.rows, strict=True), 1):
@@ -48,6 +49,19 @@ def test_it_says_what_the_report_says(photos: Any) -> None:
     )
     assert {name for name, point in points.items() if point.best} == set(found.groups.values())
     assert kinds[Bars].baseline.value == 41.25 and "Take it." in page.lead
+
+
+def test_it_opens_with_maps_of_the_recommended_one(photos: Any) -> None:
+    found = report(4)
+    found.recommended = found.standings[2].name
+    maps = maps_of(found)
+    leading = tournament_page(found, photos, maps).blocks[0]
+    assert isinstance(leading, Maps) and found.recommended in leading.title
+    assert all(
+        [tile.name for tile in photo.maps] == [found.recommended] for photo in leading.photos
+    )
+    del maps[found.recommended]
+    assert isinstance(tournament_page(found, photos, maps).blocks[0], Table)
 
 
 def test_maps_stand_in_the_order_of_the_standings(photos: Any) -> None:

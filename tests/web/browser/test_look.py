@@ -170,6 +170,33 @@ def test_pasted_and_dropped(page: Any, photograph: Path) -> None:
     at_rest(page)
 
 
+def test_several_photographs(page: Any, photograph: Path, tmp_path: Path) -> None:
+    """A card each, also for a file that is not an image; a card opens its photograph."""
+    page.allowed = ["status of 415"]
+    page.goto("/look")
+    at_rest(page)
+    (tmp_path / "broken.jpg").write_bytes(b"not an image")
+    (tmp_path / "small.png").write_bytes(_png())
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Your photograph").click()
+    chooser.value.set_files([photograph, tmp_path / "broken.jpg", tmp_path / "small.png"])
+    batch = page.get_by_role("region", name="Several photographs")
+    expect(batch.get_by_role("status")).to_contain_text("1 file could not be used")
+    first, broken, last = batch.locator(".card").all()
+    for card, name in ((first, "photograph.jpg"), (last, "small.png")):
+        expect(card).to_contain_text(re.compile(rf"{name}.+, \d+%"))
+    expect(broken).to_contain_text("not an image")
+    before = page.url
+    broken.click()
+    assert page.url == before
+    first.focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"photo=\w+"))
+    at_rest(page)
+    batch.get_by_role("button", name="Close").click()
+    expect(batch).to_be_hidden()
+
+
 def test_what_is_no_image_is_told_in_a_sentence(page: Any, tmp_path: Path) -> None:
     page.allowed = ["status of 415"]
     page.goto("/look")

@@ -298,3 +298,48 @@ def test_another_view_begins_at_its_top(page: Any) -> None:
     expect(page.locator("main h1")).to_be_visible()
     expect(page).to_have_url(re.compile("/compare"))
     assert page.evaluate("scrollY") == 0
+
+
+def test_a_rectangle_of_the_map_filters(page: Any, keep: Any) -> None:
+    page.goto("/search")
+    answered(page)
+    page.locator(".index-map summary").click()
+    plane = page.locator(".plane")
+    expect(plane).to_be_visible()
+    box = plane.bounding_box()
+    page.mouse.move(box["x"] + 1, box["y"] + 1)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] - 1, steps=4)
+    page.mouse.up()
+    # Without a query, the image in the middle of the rectangle is one.
+    expect(page).to_have_url(re.compile(r"region=0\.\d+&region=0\.\d+&.*entry=\d+"))
+    selected = page.locator(".ground .status")
+    expect(selected).to_contain_text("selected")
+    count = re.match(r"\d+", selected.inner_text())
+    assert count is not None and 0 < int(count[0]) < 48
+    expect(page.locator("main > .status")).to_contain_text(f"of {count[0]} image")
+    keep("map")
+    ask(page, "boat")
+    expect(page.locator("main > .status")).to_contain_text(f"of {count[0]} image")
+    page.get_by_role("button", name="Clear selection").click()
+    expect(page).not_to_have_url(re.compile("region"))
+    expect(page.locator("main > .status")).to_contain_text("of 48 images")
+
+
+def test_the_map_by_keyboard(page: Any) -> None:
+    page.goto("/search?text=bird&region=0.2&region=0.2&region=0.8&region=0.8")
+    plane = page.locator(".plane")
+    expect(plane).to_be_visible()
+    expect(page.locator(".ground .status")).to_contain_text("selected")
+    plane.focus()
+    page.keyboard.press("Escape")
+    expect(page).to_have_url(re.compile(r"text=bird$"))
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".preview img")).to_be_visible()
+    page.keyboard.down("Shift")
+    for key in ["ArrowRight", "ArrowDown"] * 20:
+        page.keyboard.press(key)
+    page.keyboard.up("Shift")
+    expect(page).to_have_url(re.compile(r"text=bird&region=0\.48&region=0\.5&"))
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"entry=\d+"))

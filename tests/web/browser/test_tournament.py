@@ -42,6 +42,16 @@ def test_the_standings(page: Any, report: Any, keep: Any) -> None:
     keep("tournament")
 
 
+def test_the_recommended_model_is_shown_above_the_table(page: Any, report: Any) -> None:
+    opened(page, report)
+    expect(page.locator(".winner h2")).to_contain_text(report["recommended"])
+    expect(page.locator(".winner .card").last).to_contain_text("%")
+    top = [page.locator(part).bounding_box()["y"] for part in (".lead", ".winner", ".standings")]
+    assert top == sorted(top)
+    page.locator(".winner .card").first.click()
+    expect(page).to_have_url(re.compile(r"/look\?photo=\w+&model="))
+
+
 def test_sorted_by_keyboard(page: Any, report: Any) -> None:
     opened(page, report)
     head = page.get_by_role("columnheader", name="candidate")
