@@ -229,9 +229,13 @@ def _is_single(photos: Photos) -> bool:
     return Path(photos).is_file() and not is_video_name(photos)
 
 
-def _open_text_map(model: object, text: str, *others: object) -> PooledModel:
-    if others != (None, None, "auto"):
-        raise ValueError("a text needs an image-text model, and takes no pool, weights or map")
+def _open_text_map(
+    model: str | Path | PooledModel, text: str, *options: str | Path | None
+) -> PooledModel:
+    if isinstance(model, PooledModel) or options != (None, None, "auto"):
+        raise ValueError(
+            "a text needs the name of an image-text model, and takes no pool, weights or map"
+        )
     return open_text_map("text-space" if model == "lite0" else str(model), text)
 
 

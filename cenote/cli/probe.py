@@ -58,8 +58,8 @@ def run(
     Args:
         data: a folder of class folders, a list, NAME:FOLDER, world/small: see cenote data.
         out: folder of the results.
-        backbone: timm models, hf-hub:OWNER/NAME, local-dir:FOLDER, or lite0, whose weights need no
-            download.
+        backbone: timm models, hf-hub:OWNER/NAME, local-dir:FOLDER, hf:OWNER/NAME or hf:FOLDER
+            (transformers), or lite0, whose weights need no download.
         weights: a checkpoint for each backbone, in their order; own: the backbone's own weights.
         recipe: settings of the training (cenote recipes NAME shows them).
         seeds: trainings of LP and EP.

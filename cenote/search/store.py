@@ -372,7 +372,7 @@ def split_model_name(name: str) -> tuple[str, str]:
         return name, ""
     if kind not in ("open_clip", "timm"):
         return "", name
-    mark = ":" if remainder.startswith("local-dir:") else "/"
+    mark = ":" if remainder.startswith(("local-dir:", "hf:")) else "/"
     model, mark, weights = remainder.partition(mark)
     return f"{kind}/{model}{mark}", weights
 

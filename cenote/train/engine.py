@@ -189,8 +189,8 @@ class Engine:
             self._resume()
         else:
             self.log.truncate(0)  # of a run that was killed before its first checkpoint
-        self.log.start()
         try:
+            self.log.start()
             with _catch_interrupts() as interrupts:
                 while not self._done():
                     self._train_epoch(interrupts)

@@ -31,7 +31,7 @@ class RunLog:
         self.metrics_file = folder / "metrics.jsonl"
         self.unreadable_file = folder / "unreadable.txt"
         self.unreadable: set[str] = set()
-        self.callbacks: list[Callback] = []
+        self.callbacks: list[Callback] = []  # that have started
         if rank() == 0:
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -39,9 +39,9 @@ class RunLog:
         """Start the loggers of the settings and the callbacks of `use_callbacks`."""
         if rank() > 0:
             return
-        self.callbacks = [*(LOGGERS[name]() for name in self.settings.log), *current_callbacks()]
-        for callback in self.callbacks:
+        for callback in (*(LOGGERS[name]() for name in self.settings.log), *current_callbacks()):
             callback.on_start(self.folder, asdict(self.settings))
+            self.callbacks.append(callback)
 
     def add_progress(self, stage: str, done: int, total: int) -> None:
         for callback in self.callbacks:

@@ -16,6 +16,7 @@ from torch.testing import assert_close
 from cenote.backbones import Backbone, create_backbone
 from cenote.backbones.sources import sha256
 from cenote.models import create_model, load
+from cenote.models.image_text import create_image_text
 
 T = pytest.importorskip("transformers")
 
@@ -286,3 +287,10 @@ def test_a_saved_model_names_only_arguments_of_the_architecture() -> None:
         create_backbone("transformers.swin", output_stride=16)
     with pytest.raises(ValueError, match="_attn_implementation"):
         create_backbone("transformers.swin", _attn_implementation="owner/kernel")
+
+
+def test_search_by_image_names_a_folder_of_transformers(tmp_path: Path) -> None:
+    write(tmp_path, "dinov2")
+    model = create_image_text(f"timm/hf:{tmp_path}")
+    side = native_side(create_backbone(f"hf:{tmp_path}"))
+    assert model.embed_images(random_images(side, side)).shape == (2, model.dim)

@@ -238,6 +238,8 @@ def test_names_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         "open_clip/V//x/w.pt": ("open_clip/V/", "/x/w.pt"),
         "open_clip/hf-hub:a/b": ("open_clip/hf-hub:a/b", ""),
         "open_clip/local-dir:/x": ("open_clip/local-dir:", "/x"),
+        "timm/hf:/x": ("timm/hf:", "/x"),
+        "timm/vit//x/w.pt": ("timm/vit/", "/x/w.pt"),
     }.items():
         assert split_model_name(name) == parts
     monkeypatch.chdir(tmp_path)

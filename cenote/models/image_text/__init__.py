@@ -69,7 +69,7 @@ def create_image_text(name: str, **options: Any) -> ImageText:
 
 
 def _backbone_and_weights(detail: str) -> tuple[str, ...]:
-    if detail.startswith(("hf-hub:", "local-dir:")):
+    if detail.startswith(("hf-hub:", "local-dir:", "hf:")):  # which may contain a slash
         return (detail,)
     backbone, slash, weights = detail.partition("/")
     return (backbone, weights) if slash else (backbone,)
