@@ -4,8 +4,9 @@
     python docs/tour.py DEMO
 
 shows the demo's images, table, maps, boxes and search, and what `cenote attend` does with two photographs, in
-docs/tour.webp. Nothing is chosen by its outcome: the images are those that the demo takes for its boxes and for its
-query. The photographs, of scikit-image, are CC0, by Stéfan van der Walt and Rachel Michetti.
+docs/tour.webp. The demo's images are not chosen by their outcome: it takes them for its boxes and for its query. The
+two photographs are chosen: the object maps of two others, an astronaut and a rocket, were worse. They are of
+scikit-image, CC0, by Stéfan van der Walt and Rachel Michetti.
 """
 
 from __future__ import annotations

@@ -57,8 +57,13 @@ def check_data(data: str) -> None:
 
 def check_photos(paths: Sequence[str]) -> None:
     """Raise ValueError if no path exists; called before torch is imported."""
-    missing = [path for path in paths if not (os.path.lexists(path) or has_magic(path))]
-    if missing and len(missing) == len(paths):
+    from cenote.data.video import split_frame
+
+    files = {path: os.path.expanduser(split_frame(path)[0]) for path in paths}
+    missing = [
+        path for path, file in files.items() if not (os.path.lexists(file) or has_magic(file))
+    ]
+    if missing and len(missing) == len(files):
         raise ValueError(", ".join(f"{path}: no such file or folder" for path in missing))
 
 

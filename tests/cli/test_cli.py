@@ -5,11 +5,13 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import cenote
 from cenote.cli import COMMANDS, main
+from cenote.cli._messages import check_photos
 from cenote.extras import MissingExtra, require
 
 
@@ -47,6 +49,16 @@ def test_a_wrong_path_is_reported_before_torch_is_imported(arguments: str) -> No
     command = [sys.executable, "-c", script, *arguments.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2", "False"] and "nowhere" in done.stderr
+
+
+def test_a_path_may_be_a_frame_of_a_video_in_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.mp4").touch()
+    check_photos(["~/a@00h00m02s.mp4"])
+    with pytest.raises(ValueError, match="b@00h00m02s"):
+        check_photos(["~/b@00h00m02s.mp4"])
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
