@@ -41,7 +41,8 @@ class PhotoBox(NamedTuple):
 
     path: Path
     box: Box
-    score: float  # probability of the class, times the highest value of the map in the box
+    # Probability of the class, times the highest value of the map in the box; 1 if discovered.
+    score: float
     label: str | None  # class; None for a model without a head
 
 
@@ -263,7 +264,7 @@ def localize(photos: Photos, model: str | Path = "lite0", **options: Any) -> lis
 
 
 def discover(
-    photos: Photos, method: str = DEFAULT_METHOD, model: str | Path = "lite0", **options: Any
+    photos: Photos, model: str | Path = "lite0", *, method: str = DEFAULT_METHOD, **options: Any
 ) -> list[PhotoBox]:
     """Find objects without any labels, as `cenote discover` does, one method at a time.
 
