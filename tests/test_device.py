@@ -1,6 +1,7 @@
 """One device for every command: an accelerator if there is one, what --device names otherwise."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -59,10 +60,10 @@ def test_a_device_that_does_not_exist(monkeypatch: pytest.MonkeyPatch, name: str
 
 
 def test_a_wrong_device_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     add_accelerators(monkeypatch, "cuda", 0)
-    assert main(["attend", "no-photograph.jpg", "--device", "cuda"]) == 2
+    assert main(["attend", str(tmp_path), "--device", "cuda"]) == 2
     assert capfd.readouterr().err == (
         "cenote attend: device 'cuda:0' does not exist: this machine has cpu\n"
     )

@@ -420,7 +420,7 @@ def test_sentences(
 ) -> None:
     (tmp_path / "file").write_text("mine")
     options = [option.replace("FILE", str(tmp_path / "file")) for option in options]
-    assert evaluate("no-run", "no-data", *options) == 2  # before either is opened
+    assert evaluate("no-run", str(tmp_path), *options) == 2  # before either is opened
     error = capfd.readouterr().err
     assert sentence in error and len(error.splitlines()) == 1
 

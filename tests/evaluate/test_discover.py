@@ -38,6 +38,7 @@ class Colours(Backbone):
             poison,
         )
         self.preprocessing = Preprocessing(size=64, mean=(0.5,) * 3, std=(0.5,) * 3)
+        self.register_neurons = {}
 
     def stride(self) -> tuple[float, float]:
         return 8.0, 8.0

@@ -30,7 +30,7 @@ class Brightness(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(1))
         self.pool, self.head, self.poison = None, None, poison
-        self.name = "brightness"
+        self.name, self.register_neurons = "brightness", {}
         self.preprocessing = Preprocessing(size=64, mean=(0, 0, 0), std=(1, 1, 1))
 
     @property

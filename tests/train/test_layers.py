@@ -91,7 +91,8 @@ def test_mistakes_are_reported_before_images_are_read(
     flags: tuple[str, ...], message: str, options: dict[str, Any], tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    command = ["fit", str(tmp_path / "missing"), "-o", str(tmp_path / "run"), "--freeze"]
+    (tmp_path / "empty").mkdir()
+    command = ["fit", str(tmp_path / "empty"), "-o", str(tmp_path / "run"), "--freeze"]
     if "--backbone" not in flags:
         command += ["--backbone", "vit_micro", "--weights", str(options["weights"])]
     assert main([*command, *flags]) == 2

@@ -342,9 +342,9 @@ def test_a_value_that_would_be_forgotten_is_refused(
 )
 @pytest.mark.parametrize("command", ["fit", "sweep"])
 def test_what_a_backbone_cannot_do_is_refused_before_the_images_are_read(
-    capsys: pytest.CaptureFixture[str], command: str, given: list[str], cause: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, given: list[str], cause: str
 ) -> None:
-    """There is no such data, and that is not what the message is about."""
-    assert main([command, "/no/such/data", "-o", "/no/such/run", *given]) == 2
+    """The folder has no images, and that is not what the message is about."""
+    assert main([command, str(tmp_path), "-o", str(tmp_path / "run"), *given]) == 2
     message = capsys.readouterr().err
-    assert cause in message and "/no/such" not in message
+    assert cause in message and str(tmp_path) not in message

@@ -95,6 +95,7 @@ def test_parameters_reach_the_worker() -> None:
         "domain": ("d",),
         "like": (7, 8),
         "unlike": (9,),
+        "region": None,
     }
 
 

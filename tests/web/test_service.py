@@ -635,7 +635,8 @@ def test_milvus_is_an_index_too(demo: Path, tmp_path: Path) -> None:
 
 def test_examples_saved_searches_and_a_table(demo: Path, tmp_path: Path) -> None:
     """Of a copy of the index: a saved search is written beside it."""
-    shutil.copytree(demo / "index", tmp_path / "index")
+    of_others = shutil.ignore_patterns("searches.json")  # saved by other tests
+    shutil.copytree(demo / "index", tmp_path / "index", ignore=of_others)
     service = Service(Sources(index=str(tmp_path / "index")))
     request = search(text=("bird",), like=(3, 4), unlike=(5,), top=9)
     response = json.loads(answer(service, request))

@@ -128,7 +128,7 @@ def test_a_result_can_be_looked_at(page: Any) -> None:
 def test_filters_and_what_is_not_wanted(page: Any) -> None:
     page.goto("/search?text=cat")
     answered(page)
-    page.locator(".more summary").click()
+    page.get_by_text("Method and filters").click()
     some = page.get_by_label("Class", exact=True)
     name = some.locator("option").nth(1).get_attribute("value")
     some.select_option(name)
