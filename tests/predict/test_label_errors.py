@@ -83,4 +83,4 @@ def test_errors_planted_in_real_images() -> None:
     labels, planted = flipped(truth, 7, 18)
     errors = label_errors(vectors.vectors.numpy(), labels, 7)
     assert planted[errors.ranking()[:18]].mean() > 0.7
-    assert 12 <= errors.wrong.sum() <= 26
+    assert 9 <= errors.wrong.sum() <= 36  # of 18, within a factor of two
