@@ -196,10 +196,8 @@ def test_the_first_tab_skips_to_the_results(browser: Any, index: Path) -> None:
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.getBoundingClientRect().left") == 0
         page.keyboard.press("Enter")
-        assert (
-            page.url.endswith("#results")
-            and page.evaluate("document.activeElement.id") == "results"
-        )
+        page.wait_for_function("location.hash === '#results'")
+        page.wait_for_function("document.activeElement.id === 'results'")
 
 
 def test_the_command_is_copied(browser: Any, index: Path) -> None:
