@@ -2,7 +2,8 @@
 
     python notebooks/build.py
 
-The notebook is its cells below and what they print; tests/docs/test_notebook.py runs them, too.
+The drawings are the fourth set that was tried: others were too small, too hard, or had no good answer
+to the search. The notebook is its cells below and what they print; tests/docs/test_notebook.py runs them, too.
 """
 
 from __future__ import annotations

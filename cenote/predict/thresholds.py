@@ -22,7 +22,7 @@ DEFAULTS = {
     "object": OBJECT_THRESHOLD,
     "cam": 0.25,
     "gradcam": 0.25,
-    "text": 0.25,
+    "text": 0.25,  # that of a class activation map, not chosen on data
     "pool": 0.1,
     "cls": 0.1,
     "rollout": 0.1,
