@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from ._messages import check_output_folder, print_message
+from ._messages import check_output_folder, output_folder, print_message
 from ._options import Device, Workers
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ def run(
             or world/domains.
         model: text-space, open_clip/MODEL/WEIGHTS, or a folder of cenote clip.
         methods: separated by commas; options after colons: weicom:weight=0.3,freedom:k=10:m=3.
+            supplied:texts=FILE (or images=FILE, captions=FILE) searches by what another system
+            generated for each query; combiner is trained on the triplets of the split train.
         out: write results.json, table.txt, table.md and, except for triplets, similarities.png.
         protocol: auto takes the one that the data has ground truth for.
         at: also recall and mean average precision among the first K, such as 10 50.
@@ -93,9 +95,10 @@ def run(
     from cenote.options import check_number
     from cenote.progress import progress_of_total
     from cenote.report.composed import table_markdown, table_text
-    from cenote.search.evaluation import TaskEvaluator, dataset_vectors
+    from cenote.search.combiner import train_combiner
+    from cenote.search.evaluation import TaskEvaluator, dataset_vectors, training_triplets
     from cenote.search.load import open_image_text
-    from cenote.search.methods import METHODS, check_model, find_method, parse_method
+    from cenote.search.methods import METHODS, MethodSpec, check_model, find_method, parse_method
     from cenote.search.protocols import (
         evaluation_split,
         find_protocol,
@@ -103,11 +106,15 @@ def run(
         parse_texts,
         sample_queries,
     )
+    from cenote.search.supplied import read_supplied
     from cenote.search.words import load_words, remember_words
 
     specs = [parse_method(text) for text in methods.split(",") if text.strip()]
     if not specs:
         raise ValueError("no method is named: separate them by commas, such as text,image,freedom")
+    for spec in specs:
+        if spec.method == "supplied":
+            read_supplied(spec.options)  # an error before images are read
     for rank in at:
         check_number("--at", rank, whole=True, least=1)
     if most is not None:
@@ -127,7 +134,8 @@ def run(
     use_device(device)
     readers = count_workers(workers)
     check_output_folder(out)
-    dataset, texts = evaluation_split(open_dataset(data), split), parse_texts(say_as)
+    opened = open_dataset(data)
+    dataset, texts = evaluation_split(opened, split), parse_texts(say_as)
     protocol_name = find_protocol(dataset) if protocol == "auto" else protocol
     # An error before the model is loaded.
     make_tasks(dataset, protocol_name, texts, attributes, sources)
@@ -151,15 +159,23 @@ def run(
         with progress_of_total("memory") as progress:
             images = open_dataset(memory)
             other_memory = dataset_vectors(image_text, images, batch, readers, progress).vectors
+    if any(spec.method == "combiner" for spec in specs):
+        triplets = training_triplets(image_text, opened, batch, readers)
+        for i, spec in enumerate(specs):
+            if spec.method == "combiner":
+                network = train_combiner(triplets, **spec.options)
+                specs[i] = MethodSpec("combiner", {**spec.options, "network": network}, spec.name)
     evaluators = [
         TaskEvaluator(task, embeddings.vectors, image_text, text_memory, other_memory, remove_words)
         for task in tasks
     ]
-    report = _evaluate(evaluators, specs, at, words)
-    report |= {"memory": memory, "removed_words": remove_words}
-    report_json = to_json.dumps(report, indent=2, allow_nan=False)
-    print(report_json if json else table_text(report))
-    if out is not None:
+    with output_folder(out, "results.json"):
+        report = _evaluate(evaluators, specs, at, words)
+        report |= {"memory": memory, "removed_words": remove_words}
+        report_json = to_json.dumps(report, indent=2, allow_nan=False)
+        print(report_json if json else table_text(report))
+        if out is None:
+            return
         write_text(out / "results.json", report_json + "\n")
         write_text(out / "table.txt", table_text(report) + "\n")
         write_text(out / "table.md", table_markdown(report) + "\n")

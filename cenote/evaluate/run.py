@@ -41,10 +41,6 @@ def run_protocols(
             if protocol.one_class:
                 refuse_several_classes(evaluation.test, name)
             report = reports[name] = protocol.run(evaluation)
-        except KeyboardInterrupt:
-            if evaluation.out is not None and protocol.resumable:
-                log.info("interrupted; the same command resumes")
-            raise
         except ValueError as error:
             if not reports and name == names[-1]:
                 raise

@@ -24,8 +24,11 @@ class EvaluationSplits(NamedTuple):
 
 
 def evaluation_splits(folder: Path, dataset: Dataset, name: str | None = None) -> EvaluationSplits:
-    """Choose split `name`; by default what the run held out, or "test", or all."""
-    run_splits = splits_of_run(folder, dataset)
+    """Choose split `name`; by default what the run held out, or "test", or all.
+
+    Of a backbone, which has no folder, the default is what a run would hold out.
+    """
+    run_splits = splits_of_run(folder, dataset) if folder.exists() else split(dataset)
     if name is None and run_splits is not None:
         if run_splits.test is None:
             return EvaluationSplits("val", run_splits.val, run_splits.train, None)

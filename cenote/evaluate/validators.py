@@ -21,7 +21,7 @@ from ..metrics.retrieval import KS, retrieval_scores
 from ..models import PooledModel
 from ..models.frozen import PooledHead
 from ..predict.distributed import device_of, gathered, rank
-from ..predict.embedding import EmbeddingSource, Loading, embed_source
+from ..predict.embedding import Embeddings, EmbeddingSource, Loading, embed_source
 from ..predict.feature_cache import FeatureBatch
 from ..predict.maps import MapBatch, MapPredictor
 from ..unit import unit
@@ -263,20 +263,29 @@ class RetrievalValidator:
     def _embed(
         self, model: PooledModel | PooledHead, source: EmbeddingSource, name: str
     ) -> tuple[Tensor, Tensor]:
-        device, transform = self.device, None
-        if isinstance(model, PooledModel):
-            transform = model.backbone.preprocessing.transform()
-
-        def embed(batch: Any) -> Tensor:
-            if isinstance(batch, FeatureBatch):
-                return model.embed_features(batch.features.to(device))
-            assert isinstance(model, PooledModel)
-            return model.embed(batch.images.to(device))
-
-        output = embed_source(source, embed, transform, Loading(self.batch, self.workers))
+        output = embed_images_or_features(
+            model, source, self.device, Loading(self.batch, self.workers)
+        )
         if isinstance(source, Dataset):
             self.on_unreadable(output.bad, len(source), name)
         return F.normalize(output.vectors, dim=1), output.labels(_dataset_of(source))
+
+
+def embed_images_or_features(
+    model: PooledModel | PooledHead, source: EmbeddingSource, device: torch.device, loading: Loading
+) -> Embeddings:
+    """Embed images, or their cached features, with a model in evaluation mode."""
+    transform = None
+    if isinstance(model, PooledModel):
+        transform = model.backbone.preprocessing.transform()
+
+    def embed(batch: Any) -> Tensor:
+        if isinstance(batch, FeatureBatch):
+            return model.embed_features(batch.features.to(device))
+        assert isinstance(model, PooledModel)
+        return model.embed(batch.images.to(device))
+
+    return embed_source(source, embed, transform, loading)
 
 
 def _dataset_of(source: EmbeddingSource) -> Dataset:

@@ -1,6 +1,7 @@
 """Losses beside, or instead of, cross-entropy: functions of tensors."""
 
 from .catalogue import create_metric_loss, list_metric_losses, loss_table
+from .drloc import DRLoc
 from .generic import generic_loss
 from .metric import MetricLoss
 from .metrix import Metrix
@@ -14,6 +15,7 @@ from .zero_shot import ZeroShot
 
 __all__ = [
     "CrossBatchMemory",
+    "DRLoc",
     "IMix",
     "MetricLoss",
     "Metrix",

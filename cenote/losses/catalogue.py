@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
-from ..options import check_choice, check_names, check_number
+from ..options import check_choice, check_known, check_names, check_number
 from .forms import EXP, EXP_TOO, FORMS, form_named
+from .libc import LIBC
 from .metric import GenericLoss, MetricLoss
 from .pml import PmlLoss
 
@@ -28,7 +30,8 @@ s₊: s of the positives; [x]₊: max(x, 0); β, γ, m, m₋, T: beta, gamma, m,
 soft-triple: s is a mean over a class's proxies, spread by gamma.
 epshn: of each anchor the nearest positive, and the nearest negative beyond it.
 After Table 2.1 of the dissertation, which prints m₋ = m for proxy-anchor and no s₊ for nca and proxy-nca++:
-these are as first published (options m_neg, softmax). Any loss of pytorch-metric-learning: pml/NAME."""
+these are as first published (options m_neg, softmax). Any loss of pytorch-metric-learning: pml/NAME.
+libc: cross-entropy after messages between the images of a batch (LIBC)."""
 
 
 def list_metric_losses() -> list[str]:
@@ -40,10 +43,14 @@ def create_metric_loss(name: str, classes: int, dim: int, **options: Any) -> Met
     """Create a loss by name: `create_metric_loss("multi-similarity", 100, 512, m=0.5)`.
 
     `dim` is that of the embeddings. `pml/NAME` is any loss of pytorch-metric-learning with its own
-    options.
+    options, `libc` has messages between the images of a batch.
     """
     if str(name).startswith("pml/"):
         return PmlLoss(name, classes, dim, **options)
+    if name == "libc":
+        check_names(name, options, [*signature(LIBC).parameters][2:])
+        return LIBC(classes, dim, **options)
+    check_known("metric loss", name, [*FORMS, "libc", "pml/NAME"])
     form, settings = form_named(name), loss_options(name)
     check_names(name, options, settings)
     if name == "proxy-anchor" and "m" in options:

@@ -14,13 +14,19 @@ from .arrays import Array, numpy_array
 Maps = TypeVar("Maps", Tensor, np.ndarray[Any, Any])
 
 
-def prepare_maps(maps: Maps, size: tuple[int, int] | int = 224) -> Maps:
+def prepare_maps(
+    maps: Maps,
+    size: tuple[int, int] | int = 224,
+    low: float | None = 0.0,
+    high: float = 100.0,
+) -> Maps:
     """(..., h, w) -> (..., H, W) in [0, 1]: cubic to `size` (height, width), *then* min-max per
     map.
 
-    A map that is constant or has a NaN or infinite value becomes zeros. The cubic kernel is
-    OpenCV's INTER_CUBIC (a = -0.75, half-pixel centres, border repeated, no smoothing when
-    shrinking), equal up to the rounding of float32.
+    `low` and `high` are the percentiles of a map that become 0 and 1, and what is beyond them is
+    cut off; low=None makes the value 0 become 0. A map that is constant or has a NaN or infinite
+    value becomes zeros. The cubic kernel is OpenCV's INTER_CUBIC (a = -0.75, half-pixel centres,
+    border repeated, no smoothing when shrinking), equal up to the rounding of float32.
     """
     height, width = _height_width(size)
     values = torch.as_tensor(maps)
@@ -35,14 +41,28 @@ def prepare_maps(maps: Maps, size: tuple[int, int] | int = 224) -> Maps:
         rows, columns = _cubic(flat.shape[-2], height, flat), _cubic(flat.shape[-1], width, flat)
         # Two small products: a fifteenth of the time of torch's own interpolation.
         flat = rows @ flat @ columns.T
-    low = flat.amin((-2, -1), keepdim=True)
-    usable &= flat.amax((-2, -1), keepdim=True) > low
+    bottom = torch.zeros_like(span) if low is None else _percentile(flat, low)
+    usable &= flat.amax((-2, -1), keepdim=True) > bottom
     # Shift, then divide by the highest that is left, as published: the top is exactly 1, whatever
     # was rounded.
-    shifted = torch.where(usable, flat - low, 0.0)
-    scaled = shifted / torch.where(usable, shifted.amax((-2, -1), keepdim=True), 1.0)
+    shifted = torch.where(usable, flat - bottom, 0.0).clamp_min(0)
+    top = _percentile(shifted, high)
+    # Where most of a map is not above the bottom, the whole rest is the top.
+    top = torch.where(top > 0, top, torch.finfo(flat.dtype).tiny)
+    scaled = (shifted / top).clamp_max(1)
     result = scaled.reshape(*values.shape[:-2], height, width)
     return result.numpy() if isinstance(maps, np.ndarray) else result
+
+
+def _percentile(maps: Tensor, percentile: float) -> Tensor:
+    """(n, 1, H, W) -> (n, 1, 1, 1), the value of a pixel."""
+    if percentile == 0:
+        return maps.amin((-2, -1), keepdim=True)
+    if percentile == 100:
+        return maps.amax((-2, -1), keepdim=True)
+    pixels = maps.flatten(2)
+    rank = 1 + round(percentile / 100 * (pixels.shape[-1] - 1))
+    return pixels.kthvalue(rank, keepdim=True).values[..., None]
 
 
 def _height_width(size: tuple[int, int] | int) -> tuple[int, int]:

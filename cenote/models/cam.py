@@ -24,14 +24,26 @@ def cam(model: PoolAndHead, features: Features, classes: Classes = None) -> Tens
 
     `classes`: one for all, one for each image (B,), several for each (B, m), or None for the
     predicted ones. For average pooling the mean of the map plus the bias is the logit, also where a
-    norm stands between pool and head.
+    norm stands between pool and head. A method of localization may weigh channels in its own way,
+    or join the maps of several classifiers, each from 0 to 1.
     """
     if problem := why_no_cam(model):
         raise ValueError(problem)
+    if model.wsol is None:
+        return linear_cam(model, features, classes)
+    class_ids = as_classes(classes, model.classify(features))
+    maps = [linear_cam(*branch, class_ids) for branch in model.wsol.branches(model, features)]
+    if len(maps) == 1:
+        return maps[0]
+    return torch.stack([minmax(branch_maps) for branch_maps in maps]).amax(0)
+
+
+def linear_cam(model: PoolAndHead, features: Features, classes: Classes = None) -> Tensor:
+    """Return `cam` of one classifier."""
     head, pool = model.head, model.pool
     assert head is not None and pool is not None
-    tokens = pool.local(features.tokens)
-    u = model.pool_features(features)[0]
+    features = model.before_pool(features)
+    tokens, u = pool.local(features.tokens), model.pool_prepared(features)[0]
     u = u if u.ndim == 3 else u[:, None]  # (B, k, D)
     logits = _logits_of_vectors(model, u)  # (B, k, classes)
     class_ids = as_classes(classes, logits.amax(1))  # (B, m)
@@ -42,6 +54,8 @@ def cam(model: PoolAndHead, features: Features, classes: Classes = None) -> Tens
     for i in range(class_ids.shape[1]):
         x = head.settled(_behind(model, tokens, u[images, winner[:, i]]))  # (B, N, D)
         w = head.linear.weight[class_ids[:, i]]  # (B, D)
+        if model.wsol is not None:
+            w = model.wsol.class_weights(w)
         maps.append((x @ w[..., None]).squeeze(-1))  # (B, N)
     return torch.stack(maps, 1).unflatten(-1, features.grid)
 

@@ -4,7 +4,7 @@ self-supervised training takes away afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -18,7 +18,9 @@ from ..options import check_choice, check_number
 from ..pooling import Pool, create_pool
 from ..pooling.batchnorm import BatchNorm
 from ..pooling.own import OwnPool
+from .wsol.base import WsolMethod
 
+Then = Callable[[Features], Tensor]  # a function of features, run inside of a forward pass
 HEADS = ("num_heads", "heads", "num_attention_heads")  # what layers call their number
 
 
@@ -122,6 +124,7 @@ class PoolAndHead(nn.Module):
     after: nn.Module  # the last LayerNorm, where it stands behind the pool
     embedding: nn.Module  # the linear layer behind that, where vectors are made to be compared
     head: Head | None
+    wsol: WsolMethod | None  # a method of weakly supervised localization
 
     @property
     def label(self) -> str:
@@ -130,6 +133,10 @@ class PoolAndHead(nn.Module):
 
     def pool_features(self, features: Features) -> tuple[Tensor, Tensor | None]:
         """Vectors, and the pool's own maps (B, m, H, W) or None."""
+        return self.pool_prepared(self.before_pool(features))
+
+    def pool_prepared(self, features: Features) -> tuple[Tensor, Tensor | None]:
+        """Pool features that `before_pool` has changed."""
         tokens, grid = features.tokens, features.grid
         if self.pool is None:
             assert features.cls is not None
@@ -141,6 +148,10 @@ class PoolAndHead(nn.Module):
         if a is not None:  # CLS has no place in the map
             a = a[..., -tokens.shape[1] :].unflatten(-1, grid)
         return u, a
+
+    def before_pool(self, features: Features) -> Features:
+        """Return the features that are pooled: those of the backbone, unless `wsol` changes them."""
+        return features if self.wsol is None else self.wsol.neck(features)
 
     def pooled_tokens(self, features: Features) -> Tensor:
         """Return what is pooled, (B, N, D): the patches, or [CLS; patches]."""

@@ -18,7 +18,7 @@ from ..pooling import Pool
 from ..pooling.own import OwnPool
 from .attention_maps import cls_attention, rollout
 from .cam import cam, grad_cam, minmax, why_no_cam
-from .head import Embedding, Head, create_pool_for
+from .head import Embedding, Head, Then, create_pool_for
 from .layers import Layers
 from .own import OF_LAST_LAYER, OWN_OPTIONS, create_own_pool, own_tokens
 from .saving import Arguments, SavedModel
@@ -29,6 +29,7 @@ from .surgery import (
     replace_last_block,
     use_dino_positions,
 )
+from .wsol.registry import create_method
 
 KINDS = ("auto", "pool", "cls", "rollout", "cam", "gradcam")
 
@@ -54,7 +55,7 @@ class PooledModel(SavedModel):
         # The order of the modules is that of the parameters in saved states of optimizers.
         self.backbone, self.pool, self.head = backbone, pool, head
         self.after, self.embedding = nn.Identity(), nn.Identity()
-        self.tokens, self.norm = tokens, norm
+        self.tokens, self.norm, self.wsol = tokens, norm, None
         self.class_names, self.config = None, {}
 
     @classmethod
@@ -74,8 +75,10 @@ class PooledModel(SavedModel):
         features: Features = self.backbone(images)
         return features
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.classify(self.features(images))
+    def forward(self, images: Tensor, then: Then | None = None) -> Tensor:
+        """Return logits (B, classes), or what `then` makes of the features: a loss, in training."""
+        features = self.features(images)
+        return self.classify(features) if then is None else then(features)
 
     def embed(self, images: Tensor) -> Tensor:
         """(B, D), or (B, k, D) for a pool of k vectors: what the head sees."""
@@ -152,7 +155,12 @@ class PooledModel(SavedModel):
             kinds.append("cls")
         if self.head is not None:
             kinds.append("gradcam")
-        return sorted(kinds, key=lambda kind: kind != self.map_kind)
+        first = self.map_kind
+        if (
+            first is None and self.wsol is not None and self.wsol.needs_cam
+        ):  # methods change class activation maps
+            first = "cam"
+        return sorted(kinds, key=lambda kind: kind != first)
 
     def map_side(self, kind: str) -> int:
         """The side of images for a kind of map: `map_size` for the first of `map_kinds`."""
@@ -203,6 +211,8 @@ class Assembly:
     embedding_dim: int | None = None
     embedding_norm: str | None = None
     pool_options: Arguments | None = None
+    wsol: str | None = None
+    wsol_options: Arguments | None = None
 
     def __post_init__(self) -> None:
         check_choice("tokens", self.tokens, ("patches", "all", "cls", "summary"))
@@ -245,6 +255,8 @@ def create_model(
     embedding_dim: int | None = None,
     embedding_norm: str | None = None,
     pool_options: Arguments | None = None,
+    wsol: str | None = None,
+    wsol_options: Arguments | None = None,
     backbone_options: Arguments | None = None,
     **timm_options: Any,
 ) -> PooledModel:
@@ -269,6 +281,7 @@ def create_model(
       of a ViT), and `embedding_norm="layer"` a LayerNorm before it.
     - `pool_options`: a dictionary for `create_pool`. SimPool has gamma 2 on convolutional networks
       and 1.25 on transformers, unless it is given; {"gamma": None} is the released code's form.
+    - `wsol`: a method of weakly supervised localization, such as "acol", with `wsol_options`.
     - `backbone_options`: options of timm's that may have the name of one of these, such as depth.
     """
     assembly = Assembly(
@@ -286,6 +299,8 @@ def create_model(
         embedding_dim=embedding_dim,
         embedding_norm=embedding_norm,
         pool_options=pool_options,
+        wsol=wsol,
+        wsol_options=wsol_options,
     )
     options = {"pretrained": pretrained, "weights": weights, "img_size": img_size, **timm_options}
     options |= backbone_options or {}
@@ -364,12 +379,16 @@ def assemble(
     head = _head(classifier, dim, k, num_classes, options)
     model = PooledModel(backbone, layer, head, tokens, norm)
     model.after, model.embedding = after, embedding
+    if options.wsol is not None:
+        model.wsol = create_method(options.wsol, model, options.wsol_options or {})
     _drop_classifier(backbone)
     model.config = parts_config(model)
     settings = asdict(options) | {"tokens": tokens, "norm": norm}
     unset = {"pool_options"} if options.feature_layers else {"pool_options", "feature_layers"}
     if options.embedding_dim is None:
         unset |= {"embedding_dim", "embedding_norm"}
+    if options.wsol is None:
+        unset |= {"wsol", "wsol_options"}
     model.config |= {name: value for name, value in settings.items() if name not in unset}
     return model
 

@@ -9,11 +9,12 @@ import json
 import os
 import re
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
-from uuid import uuid4
 
 import timm
 import torch
@@ -21,10 +22,12 @@ from huggingface_hub import ModelHubMixin, snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ..backbones import Backbone, Preprocessing
 from ..backbones.hugging_face import ARCHITECTURE
 from ..backbones.sources import OTHER_WEIGHTS, sha256
+from ..data.files import sweep, temporary_path
 from ..pooling import Pool, create_pool, list_pools
 from ..pooling import registry as pools
 from ..pooling.own import OwnPool
@@ -37,13 +40,16 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OPTIONAL = {"map_kind", "map_size", "multi_label", "sha256", "source", "versions"}
 MAP_KINDS = ("pool", "cam", "cls")  # that may be the first of a saved model's
 KEYS = {"format", "model", "class_names", "preprocessing"} | OPTIONAL
-PENDING = re.compile(r"\.(cenote-[0-9a-f]{32}|model\.[0-9a-f]{64}\.safetensors)")
+PENDING = re.compile(r"\.model\.[0-9a-f]{64}\.safetensors")
 
 # No "hf-hub:..." and no "local-dir:...", which timm would follow.
 BACKBONE = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_-]+)?")
 LARGEST = 1 << 20  # beyond any width or number of classes
 # Of blocks, layers, iterations: more would take hours to build before the weights could disagree.
 DEEPEST = 1 << 10
+MARGIN = (
+    1 << 26
+)  # parameters beyond those of the weights that a model may register when it is built
 
 
 class SavedModel(
@@ -109,7 +115,9 @@ class SavedModel(
                 f"{folder / WEIGHTS} is not what {CONFIG} describes: the digests differ"
             )
         assert state is not None
-        model = cls.rebuild(config["model"], folder / CONFIG)
+        saved = sum(value.numel() for value in state.values())
+        with _limited_parameters(4 * saved + MARGIN):
+            model = cls.rebuild(config["model"], folder / CONFIG)
         _fill(model, state, folder / WEIGHTS)
         model.class_names = config["class_names"]
         model.multi_label = config.get("multi_label", False)
@@ -131,6 +139,29 @@ class SavedModel(
             raise ValueError(
                 f"{source} describes a model that cannot be made: {reason[:300]}"
             ) from error
+
+
+@contextmanager
+def _limited_parameters(most: int) -> Iterator[None]:
+    """Refuse to register more parameters: a short configuration must not fill the memory.
+
+    The memory of a parameter that is refused has not been written, and is not taken from the
+    system. Parameters that are registered twice, or replaced, count again.
+    """
+    this_thread, count = threading.get_ident(), 0
+
+    def check(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal count
+        if parameter is not None and threading.get_ident() == this_thread:
+            count += parameter.numel()
+            if count > most:
+                raise ValueError(f"it has far more parameters than {WEIGHTS}")
+
+    hook = register_module_parameter_registration_hook(check)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def arguments_of(model: SavedModel) -> Arguments:
@@ -163,7 +194,7 @@ def save_model(model: SavedModel, folder: str | Path) -> None:
         "format": FORMAT,
         "model": arguments_of(model),
         "class_names": model.class_names,
-        "preprocessing": {key: getattr(preprocessing, key) for key in PREPROCESSING},
+        "preprocessing": {k: v for k, v in preprocessing.identity().items() if k in PREPROCESSING},
         "versions": versions,
     }
     if model.multi_label:
@@ -176,13 +207,16 @@ def save_model(model: SavedModel, folder: str | Path) -> None:
         config["source"] = model.backbone.source
     folder = Path(folder)
     # A folder of its own: safetensors may leave another file beside the one it writes.
-    temporary = folder / f".cenote-{uuid4().hex}"
-    temporary.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = temporary_path(folder)
+    temporary.mkdir()
     try:
         save_file(_tensors(model), temporary / WEIGHTS, metadata={"format": "pt"})
         config["sha256"] = digest = sha256(temporary / WEIGHTS)
         text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         (temporary / CONFIG).write_text(text, encoding="utf-8")
+        # safetensors writes files of mode 600: both follow the umask.
+        (temporary / WEIGHTS).chmod((temporary / CONFIG).stat().st_mode)
         _sync(temporary / WEIGHTS)
         _sync(temporary / CONFIG)
         pending = _pending(folder, digest)
@@ -193,21 +227,20 @@ def save_model(model: SavedModel, folder: str | Path) -> None:
         os.replace(pending, folder / WEIGHTS)
         _sync(folder)
     finally:
+        shutil.rmtree(temporary, ignore_errors=True)
         _clean(folder)
 
 
 def _clean(folder: Path) -> None:
     """Remove what killed saves left behind, but not the weights that config.json waits for."""
+    sweep(folder)
     try:
         awaited = _pending(folder, read_config(folder / CONFIG).get("sha256"))
     except (ValueError, OSError):
         awaited = None
     for path in folder.iterdir():
         if PENDING.fullmatch(path.name) and path != awaited:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 def read_config(path: Path) -> Any:
@@ -252,10 +285,11 @@ def _config_problems(config: Any) -> Iterator[str]:
     if not isinstance(source, dict) or not all(isinstance(v, str) for v in source.values()):
         yield f"source is the name and digest of the backbone's weights, got {source!r:.80}"
     values = config["preprocessing"]
-    if not isinstance(values, dict) or set(values) != set(PREPROCESSING):
-        yield f"preprocessing has exactly the keys {', '.join(sorted(PREPROCESSING))}"
+    required = set(PREPROCESSING) - {"crop_mode"}
+    if not isinstance(values, dict) or not required <= set(values) <= set(PREPROCESSING):
+        yield f"preprocessing has exactly the keys {', '.join(sorted(required))}"
     for key, fits in PREPROCESSING.items():
-        if not fits(values[key]):
+        if key in values and not fits(values[key]):
             yield f"preprocessing.{key} is {values[key]!r:.80}, which no saved model has"
     yield from argument_problems(config["model"])
     names, classes = config["class_names"], config["model"].get("num_classes")
@@ -272,19 +306,31 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_side(value: Any) -> bool:
-    return type(value) is int and 1 <= value <= 1 << 16
+    return type(value) is int and 1 <= value <= 1 << 12
 
 
 def _are_three_numbers(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 3 and all(map(_is_number, value))
 
 
+# "random" is timm's, for training.
+INTERPOLATIONS = (
+    "nearest",
+    "nearest-exact",
+    "bilinear",
+    "bicubic",
+    "box",
+    "hamming",
+    "lanczos",
+    "random",
+)
 PREPROCESSING: dict[str, Callable[[Any], bool]] = {
     "size": _is_side,
     "crop": lambda value: _is_number(value) and 0 < value <= 4,
     "mean": _are_three_numbers,
     "std": _are_three_numbers,
-    "interpolation": lambda value: isinstance(value, str),
+    "interpolation": lambda value: value in INTERPOLATIONS,
+    "crop_mode": lambda value: value in ("center", "floor", "squash"),
 }
 
 

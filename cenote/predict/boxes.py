@@ -40,6 +40,7 @@ class MapPrediction(NamedTuple):
     probability: float  # of the class; 1 without one
     map: Array  # (h, w) as the model predicts it
     further: Sequence[ClassMap] = ()  # more classes of a multi-label model
+    unlike_training: bool | None = None  # None: unknown
 
 
 class BoxPrediction(NamedTuple):
@@ -54,6 +55,7 @@ class BoxPrediction(NamedTuple):
     map: Array  # (S, S) in [0, 1]
     objects: Array  # (S, S): 0, or the number of the object's box, from 1
     further: tuple[BoxPrediction, ...] = ()  # of more classes of a multi-label model
+    unlike_training: bool | None = None
 
 
 def predict_boxes(
@@ -110,7 +112,10 @@ def predict_maps(
             raw = batch.maps[i].numpy()
             further = batch.further[i] if batch.further else ()
             size = batch.sizes[i]
-            results.append(MapPrediction(position, size, class_id, probability, raw, further))
+            unlike = batch.unlike_training[i] if batch.unlike_training else None
+            results.append(
+                MapPrediction(position, size, class_id, probability, raw, further, unlike)
+            )
         yield from sorted(results, key=lambda result: result.position)
 
 
@@ -133,13 +138,15 @@ def boxes_from_map(
     further = tuple(
         boxes_from_map(predictor, other, threshold, several, photograph) for other in others
     )
-    return BoxPrediction(*prediction[:4], boxes, scores, score_map, objects, further)
+    return BoxPrediction(
+        *prediction[:4], boxes, scores, score_map, objects, further, prediction.unlike_training
+    )
 
 
 def _from_json(entry: list[Any]) -> MapPrediction:
-    position, (width, height), class_id, probability, raw, others = entry
+    position, (width, height), class_id, probability, raw, others, unlike = entry
     further = [ClassMap(*other) for other in others]
-    return MapPrediction(position, (width, height), class_id, probability, raw, further)
+    return MapPrediction(position, (width, height), class_id, probability, raw, further, unlike)
 
 
 def objects_at(score_map: Array, threshold: float, several: bool = False) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -20,6 +21,7 @@ from ..models import PooledModel
 from ..models.class_map import ForwardPass, depends_on_class, resolve_map_kind
 from .distributed import device_of
 from .embedding import image_batches
+from .novelty import ClassMeans
 from .object_map import ObjectMapper, ObjectPass, TwoSizes
 from .openvino_engine import run_frozen
 
@@ -55,6 +57,7 @@ class MapBatch(NamedTuple):
     bad: list[UnreadableImage]
     # Of a multi-label model, for each image: the classes beside the most probable one.
     further: list[list[ClassMap]] | None = None
+    unlike_training: list[bool] | None = None  # None: unknown
 
     def finite(self) -> list[bool]:
         """Return for each image whether its map and its logits are finite."""
@@ -75,6 +78,7 @@ class MapPredictor:
     workers: int = 0
     object_mapper: ObjectMapper | None = None  # for maps of kind "object"
     classify: bool = True  # False: object maps without classes
+    class_means: ClassMeans | None = None  # to notice images unlike the training images
 
     @classmethod
     def create(
@@ -136,8 +140,10 @@ class MapPredictor:
 
     def scores(self, raw: Tensor) -> Array:
         """Resize raw maps (B, h, w) to (B, size, size) and scale them to [0, 1]."""
-        maps: Array = prepare_maps(raw.float().cpu(), self.size).numpy()
-        return maps
+        raw, wsol = raw.float().cpu(), self.model.wsol
+        if self.kind == "cam" and wsol is not None:
+            return np.asarray(wsol.scores(raw, self.size))
+        return np.asarray(prepare_maps(raw, self.size))
 
     @torch.no_grad()
     def iterate(self, dataset: Dataset, classes: Tensor | None = None) -> Iterator[MapBatch]:
@@ -165,7 +171,13 @@ class MapPredictor:
             if classes is None and logits is not None and self.model.multi_label:
                 further = self._further_classes(prediction, logits)
             pixels = [(width, height) for width, height in sizes.tolist()]
-            yield MapBatch(positions, pixels, maps, of_predicted, logits, loaded.bad, further)
+            unlike = None
+            if self.class_means is not None and self.classify:
+                vectors = self.model.embed_features(prediction.features)
+                unlike = self.class_means.unlike(vectors)
+            yield MapBatch(
+                positions, pixels, maps, of_predicted, logits, loaded.bad, further, unlike
+            )
 
     def _further_classes(self, prediction: ForwardPass, logits: Tensor) -> list[list[ClassMap]]:
         """Return the classes of at least MIN_PROBABILITY beside the first, most probable first."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -11,20 +13,22 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..data import Dataset
+from ..data import Dataset, Record, pack
 from ..metrics.rankings import of_places
 from ..predict.embedding import Embeddings
 from ..predict.feature_cache import FeatureCache, FillProgress, Layout
 from ..predict.inference import Inference
 from ..predict.openvino_engine import embed_images
 from ..report.composed import MatchScores
+from .combiner import Triplets
 from .composition import ComposedQuery, Scorer, encode_texts
 from .database import MatrixDatabase
 from .freedom import N
 from .inversion import COMPOSED, TEMPLATES
 from .load import image_text_device
 from .methods import MethodSpec, compose_all, find_method
-from .protocols import Codes, EvaluationQuery, RetrievalTask
+from .protocols import Codes, EvaluationQuery, RetrievalTask, triplet_queries
+from .supplied import Generations, read_supplied, stack_images
 from .words import WordMemory
 
 if TYPE_CHECKING:
@@ -61,6 +65,25 @@ def dataset_vectors(
     return Embeddings(torch.from_numpy(vectors), torch.from_numpy(positions), bad)
 
 
+def training_triplets(
+    model: ImageText, dataset: Dataset, batch: int = 64, workers: int = 0
+) -> Triplets:
+    """Embed the triplets of the split "train"; of several targets the first counts."""
+    train = dataset.split("train") if "train" in dataset.splits else dataset.select([])
+    queries = triplet_queries(train)
+    if not queries:
+        raise ValueError(
+            f"combiner is trained on triplets, {dataset.name} has none in a split 'train'"
+        )
+    used = sorted({i for query in queries for i in (query.image, query.truth["targets"][0])})
+    vectors, positions, _ = dataset_vectors(model, train.select(used), batch, workers)
+    row = {used[position]: i for i, position in enumerate(positions.tolist())}
+    queries = [q for q in queries if q.image in row and q.truth["targets"][0] in row]
+    texts = encode_texts(model, [str(query.text) for query in queries])
+    images = vectors[[row[query.image] for query in queries]]
+    return Triplets(images, texts, vectors[[row[query.truth["targets"][0]] for query in queries]])
+
+
 class CellAverages(TypedDict):
     """Means in percent: over all columns, of each column, and of each cell of a column."""
 
@@ -85,6 +108,7 @@ class TaskEvaluator:
         self.database = MatrixDatabase(vectors[torch.from_numpy(task.database)])
         self.rows, self.removed_words = task.rows, removed_words
         self.memories: dict[str, MatrixDatabase] = {}
+        self.supplied: dict[Path, dict[str, Tensor]] = {}  # vectors of supplied images, by path
         if other_memory is not None:
             both = torch.cat([other_memory, self.database.matrix])
             self.memories = {"other": MatrixDatabase(other_memory), "both": MatrixDatabase(both)}
@@ -96,6 +120,8 @@ class TaskEvaluator:
             options["injected"] = [self._true_word(word, query) for query in queries]
         if isinstance(memory := options.get("memory"), str):
             options["memory"] = self.memories.get(memory, memory)
+        if spec.method == "supplied":
+            options = self._generations(options, queries)
         if method.pseudo_words:
             options.setdefault("template", TEMPLATES.get(self.task.dataset.name, COMPOSED))
         if method.words and self.words is not None and self.removed_words:
@@ -115,6 +141,38 @@ class TaskEvaluator:
             ComposedQuery(vectors[query.image], (query.text,), inside=rows.get(query.image))
             for query in queries
         ]
+
+    def _generations(
+        self, options: dict[str, Any], queries: Sequence[EvaluationQuery]
+    ) -> dict[str, Any]:
+        """Replace the file of `supplied` by what it has for each query."""
+        generations, dataset = read_supplied(options), self.task.dataset
+        lines = [generations.of(q.name, dataset[q.image].image, q.text) for q in queries]
+        values: list[Any] = list(lines)
+        if generations.kind == "texts":
+            values = [[line.result for line in several] for several in lines]
+        elif generations.kind == "images":
+            by_path = self._supplied_vectors(generations)
+            values = [stack_images(several, by_path) for several in lines]
+        return {**options, generations.kind: values}
+
+    def _supplied_vectors(self, generations: Generations) -> dict[str, Tensor]:
+        """Embed the images of a file, once."""
+        path = generations.path
+        if path not in self.supplied:
+            lines: dict[str, int] = {}
+            for generation in chain(*generations.by_query.values()):
+                lines.setdefault(generation.result, generation.line)
+            images = pack(
+                [Record(str(Path(name).absolute())) for name in lines], path.parent, path.name
+            )
+            vectors, positions, bad = dataset_vectors(self.model, images)
+            unread = [i for i in range(len(images)) if i not in set(positions.tolist())]
+            if unread:
+                line = list(lines.values())[unread[0]]
+                raise ValueError(f"{path}, line {line}: {bad[0]}")
+            self.supplied[path] = dict(zip(lines, vectors, strict=True))
+        return self.supplied[path]
 
     def _true_word(self, kind: str, query: EvaluationQuery) -> str:
         """Return the class, or the domain, of the query image as words."""

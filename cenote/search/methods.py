@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..options import check_known, check_names, check_number
 from . import weicom
 from .basic import basic
+from .combiner import combiner
 from .composition import ComposedQuery, CompositionContext, Scorer, weighted_texts
 from .database import Database
 from .freedom import freedom
 from .inversion import invertible, pic2word, searle
+from .supplied import supplied
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
     from .words import WordMemory
 
 # Limits of numbers, and the values of texts, by the name of the option.
-AT_LEAST_1 = ("k", "n", "m", "components", "concepts", "batch", "steps")
+AT_LEAST_1 = ("k", "n", "m", "components", "concepts", "batch", "steps", "epochs")
 AT_LEAST_0 = ("expansion", "contextual", "harris", "regularisation", "seed")
 LIMITS: dict[str, dict[str, float]] = {
     **{name: {"least": 1} for name in AT_LEAST_1},
@@ -34,7 +36,8 @@ CHOICES = {
     "memory": ("database", "none", "other", "both"),
     "injected": ("class", "domain"),
 }
-FILES = ("mean", "subjects", "styles", "scale")  # options that name a file
+# Options that name a file.
+FILES = ("mean", "subjects", "styles", "scale", "texts", "images", "captions")
 
 
 class CompositionMethod(NamedTuple):
@@ -45,6 +48,7 @@ class CompositionMethod(NamedTuple):
     text: bool = True
     words: bool = False  # a word list is needed
     pseudo_words: bool = False  # the model's text encoder must accept pseudo-words
+    evaluation: bool = False  # for cenote evaluate-search, which has its files or its network
     preset: Mapping[str, Any] = {}  # options that define a variant
 
     @property
@@ -63,9 +67,11 @@ class CompositionMethod(NamedTuple):
         for key, value in options.items():
             what, default = f"{name}'s {key}", defaults[key]
             if key in CHOICES and isinstance(value, str) and value not in CHOICES[key]:
-                raise ValueError(f"{what} is one of {', '.join(CHOICES[key])}, got '{value}'")
+                raise ValueError(f"{what} must be one of {', '.join(CHOICES[key])}, got '{value}'")
             if key in FILES and isinstance(value, str) and value and not Path(value).is_file():
                 raise ValueError(f"{what} is a file, '{value}' does not exist")
+            if key == "network" and isinstance(value, str):
+                raise ValueError(f"{what} is trained by cenote evaluate-search, got '{value}'")
             if key == "template":
                 parts = [part for part in ("{word}", "{text}", "$") if part in default]
                 if not all(part in value for part in parts) or value.count("$") > 1:
@@ -109,6 +115,8 @@ METHODS: dict[str, CompositionMethod] = {
     "basic": CompositionMethod(basic),
     "searle": CompositionMethod(searle, words=True, pseudo_words=True),
     "pic2word": CompositionMethod(pic2word, pseudo_words=True),
+    "supplied": CompositionMethod(supplied, evaluation=True),
+    "combiner": CompositionMethod(combiner, evaluation=True),
 }
 DESCRIPTIONS = {
     "text": "images that fit the text",

@@ -37,6 +37,7 @@ class EvaluationQuery(NamedTuple):
     value: int = -1  # of the target, as in `RetrievalTask.values`
     # Rows of CIRR's similar images without the query: ranked alone as well.
     group: Codes | None = None
+    name: str | None = None  # id of a query that came with the data
 
 
 class RetrievalTask(NamedTuple):
@@ -281,7 +282,14 @@ def _triplet_task(
         similar = _similar_images(dataset, query, rows)
         evaluation_queries.append(
             EvaluationQuery(
-                query.image, str(query.text), relevant, column, column, label, group=similar
+                query.image,
+                str(query.text),
+                relevant,
+                column,
+                column,
+                label,
+                group=similar,
+                name=query.name,
             )
         )
     # CIRR, whose queries come with similar images, does not rank the query; other data sets do.

@@ -101,6 +101,8 @@ def build_head(config: RunConfig, frozen: FrozenBackbone, classes: int = 0) -> P
         model.tokens,
         model.combine,
         pool_options=model.pool_options,
+        wsol=model.wsol,
+        wsol_options=model.wsol_options,
         **embedding_arguments(config),
     )
 
@@ -118,7 +120,7 @@ def start_from_shares(model: nn.Module, dataset: Dataset) -> None:
 
 
 def load_start(model: PooledModel, start: Path) -> None:
-    """Load all weights but the head's from the folder of a run or from the authors' checkpoint."""
+    """Load all weights but those of head and `wsol` from a run or the authors' checkpoint."""
     if not start.is_dir():
         load_released(model, start)
         return
@@ -137,7 +139,7 @@ def load_start(model: PooledModel, start: Path) -> None:
 
 
 def _without_head(model: PooledModel) -> dict[str, torch.Tensor]:
-    return {k: v for k, v in model.state_dict().items() if not k.startswith("head.")}
+    return {k: v for k, v in model.state_dict().items() if not k.startswith(("head.", "wsol."))}
 
 
 def freeze_all_but_head(model: PooledModel) -> None:

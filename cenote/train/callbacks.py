@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -93,6 +94,13 @@ LOGGERS: dict[LoggerName, type[Callback]] = {
     "mlflow": MLflow,
     "trackio": Trackio,
 }
+
+
+def check_loggers(names: Iterable[LoggerName]) -> None:
+    """Raise MissingExtra before the work begins if the package of a logger is not installed."""
+    for name in names:
+        if find_spec(name) is None:
+            require(name, extra=name)
 
 
 def flatten(metrics: Metrics) -> dict[str, float]:

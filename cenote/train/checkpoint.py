@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from ..data.files import write_atomically
-from ..predict.distributed import gathered, rank, world
+from ..data import Dataset
+from ..data.digests import FileState, file_states
+from ..data.files import IMAGES, lock_folder, write_atomically, write_text
+from ..predict.distributed import gathered, processes, rank, world
 from .config import RESUMABLE_CHANGES, Options
 
 NAME = "checkpoint.pt"
@@ -50,6 +55,44 @@ def check_run_exists(folder: Path) -> None:
     """Raise ValueError before a missing folder is created, which would look like a killed run."""
     if not folder.is_dir():
         raise ValueError(f"{folder} does not exist: nothing can be resumed")
+
+
+@contextmanager
+def run_processes(folder: Path, resume: bool, *datasets: Dataset | None) -> Iterator[torch.device]:
+    """Join the processes of torchrun; the first one holds the lock of the run's folder.
+
+    A resumed run must have the images that it began with.
+    """
+    with processes() as device:
+        if rank() > 0:
+            yield device
+            return
+        with lock_folder(folder):
+            _check_images(folder, [data for data in datasets if data is not None], resume)
+            yield device
+
+
+def _check_images(folder: Path, datasets: list[Dataset], resume: bool) -> None:
+    """Store the state of the images; of a resumed run, compare it with what was stored."""
+    path = folder / IMAGES
+    before: dict[str, FileState] = {}
+    if resume and path.is_file():
+        before = {name: FileState(*state) for name, state in json.loads(path.read_bytes()).items()}
+    now = file_states(datasets, before)
+    for name in sorted({*before, *now} if before else ()):
+        problem = "replaced"
+        if name not in now:
+            problem = "removed"
+        elif name not in before:
+            problem = "added"
+        elif before[name].digest == now[name].digest:
+            continue
+        raise ValueError(
+            f"{name} was {problem} since the run in {folder} began: a resumed run needs the images "
+            "it began with; use another -o to train with the new ones"
+        )
+    if not before:
+        write_text(path, json.dumps(now))
 
 
 def load_checkpoint(folder: Path) -> Options:

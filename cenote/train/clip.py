@@ -27,13 +27,13 @@ from ..evaluate.validators import ImageTextValidator, selection_score
 from ..models.frozen import FrozenBackbone
 from ..models.image_text.small_clip import SmallClip, save_image_text
 from ..models.image_text.text_encoder import Words
-from ..predict.distributed import gathered, joined_rows, processes, rank
+from ..predict.distributed import gathered, joined_rows, rank
 from ..predict.embedding import EmbeddingSource
 from ..predict.feature_cache import FeatureBatch, FeatureCache
 from ..unit import unit
 from .augment import build_augmentation
 from .build import build_frozen, build_head, build_model, build_text_tower
-from .checkpoint import can_resume
+from .checkpoint import can_resume, run_processes
 from .config import OptimizationConfig, RunConfig
 from .engine import Engine, Examples, Metrics, Task, load_batches
 from .extraction import Extraction, Unreadable
@@ -156,7 +156,7 @@ def train_clip(
     """Train, save the model of the best epoch in `folder`, and evaluate it."""
     resume = can_resume(folder, resume)
     splits, texts = described_splits(data, config.options.texts)
-    with processes() as device:
+    with run_processes(folder, resume, *splits.values()) as device:
         started = time.monotonic()
         sources: dict[str, EmbeddingSource] = {**splits}
         frozen = None

@@ -132,6 +132,13 @@ class ModelConfig:
     head_norm: str | None = None
     embedding_dim: int | None = None
     embedding_norm: str | None = None
+    wsol: str | None = flag(
+        None,
+        "method of weakly supervised localization: has, acol, spg, adl, bae or ivr; its map "
+        "replaces the class activation map",
+        "fit",
+    )
+    wsol_options: Options = flag({}, "options of the method, such as threshold=0.8", "fit")
     backbone_options: Options = field(default_factory=dict)  # other arguments, for timm
 
     @property
@@ -178,6 +185,13 @@ class OptimizationConfig:
     )
     sar_loss: Literal["entropy", "variation"] = "entropy"  # [SAR Eq. 9], or its rival [SAR Eq. 14]
     sar_schedule: Literal["constant", "cosine"] = "constant"  # cosine: 10 epochs of warm-up first
+    drloc: NonNegativeFloat = flag(
+        0.0,
+        "weight of DRLoc's loss, which predicts the offset of two tokens from their features; the "
+        "paper's is 0.1, or 0.5 for Swin",
+        "fit",
+    )
+    drloc_pairs: PositiveInt = 64  # of tokens of an image
     select: Literal["accuracy", "boxes", "pixels"] = flag(
         "accuracy",
         "validation metric that selects the epoch: accuracy, maps against boxes (MaxBoxAccV2), or "
@@ -197,7 +211,7 @@ class OptimizationConfig:
         metavar="N|auto",
     )
     most_bad: float = 0.05  # share of unreadable images that stops a run
-    checkpoint_minutes: float = 5.0
+    checkpoint_minutes: float = 1.0
     log: tuple[LoggerName, ...] = flag(
         (), "also write the metrics to tensorboard, wandb, mlflow or trackio", metavar="NAME,..."
     )
@@ -317,7 +331,7 @@ class PreprocessingConfig:
 class SupervisedConfig:
     """Learning from labels."""
 
-    rates: tuple[float, ...] = flag(
+    rates: tuple[NonNegativeFloat, ...] = flag(
         (),
         "learning rate, or several with --freeze, of which validation selects one",
         name="lr",
@@ -398,6 +412,13 @@ class MetricConfig:
         0, "embeddings of earlier steps to compare with (cross-batch memory)"
     )
     xbm_after: NonNegativeInt = flag(0, "steps before the memory is used")
+    learners: NonNegativeInt = flag(
+        0, "slices of the embedding, each of which learns from a cluster of the images (D&C)"
+    )
+    recluster: PositiveInt = flag(2, "epochs after which D&C clusters the images again")
+    joint_epochs: NonNegativeInt = flag(
+        0, "last epochs in which D&C trains the whole embedding with all images"
+    )
     images_per_class: NonNegativeInt = flag(4, "images of each class in a step; 0: random batches")
     classes_per_batch: Annotated[int, Bounds(ge=2)] | None = flag(
         None, "classes in a step, over all processes", shown="batch / images of each"

@@ -24,9 +24,11 @@ from ..models.layers import Layers
 from ..models.own import OF_LAST_LAYER, OWN_OPTIONS
 from ..models.pooled import Assembly
 from ..models.surgery import Pyramid, create_finer_backbone
+from ..models.wsol.registry import check_options, find_method
 from ..options import check_names, suggest
 from ..pooling import list_pools, registry
 from .build import build_text_tower, embedding_arguments
+from .callbacks import check_loggers
 from .config import (
     ClipConfig,
     MetricConfig,
@@ -54,6 +56,8 @@ FIT_SETTINGS = (
     "sar",
     "sar_loss",
     "sar_schedule",
+    "drloc",
+    "drloc_pairs",
     "select",
 )
 
@@ -84,6 +88,8 @@ def configure(
         changes["model"].pop("img_size", None)
     else:
         base = default_config(command, bool(freeze), bool(scratch))
+        if wsol := changes["model"].get("wsol"):
+            changes["model"].setdefault("pool", find_method(wsol).pool)
     if command == "metric":
         base = _drop_replaced(base, changes)
     try:
@@ -189,7 +195,7 @@ def _drop_replaced(config: RunConfig, changes: Sections) -> RunConfig:
     """Reset options of a recipe that belong to a loss, mixing or protocol that is replaced."""
     options, given, replaced = config.options, changes["options"], set[str]()
     if given.get("loss", options.loss) != options.loss:
-        replaced |= {"loss_options"}
+        replaced |= {"loss_options", "miner", "miner_options"}
     if given.get("rival") or given.get("metrix") == ():
         replaced |= {"metrix", "mix", "mix_options"}
     if given.get("metrix"):
@@ -287,6 +293,7 @@ def with_values(config: RunConfig, values: Options) -> RunConfig:
 def validate(config: RunConfig) -> None:
     """Raise ValueError with the first problem of a configuration; nothing is built."""
     _refuse(_problems(config))
+    check_loggers(config.train.log)
 
 
 def _refuse(problems: Iterator[str]) -> None:
@@ -344,6 +351,7 @@ def _fit_problems(config: RunConfig) -> Iterator[str]:
             f"--combine concat needs several vectors, '{pool}' makes one of an image: "
             "--pool simpool --pool-options k=2, for instance"
         )
+    yield from _wsol_problems(config)
     if not model.freeze:
         if len(config.options.rates) > 1:
             yield "several learning rates need --freeze: give one --lr"
@@ -352,10 +360,27 @@ def _fit_problems(config: RunConfig) -> Iterator[str]:
         yield "a feature pyramid must be trained: --fpn excludes --freeze (--stride works)"
     if model.last_block or train.sar:
         yield "SAR changes how a backbone attends: --sar and --last-block exclude --freeze"
+    if train.drloc:
+        yield "DRLoc changes the tokens of a backbone: --drloc excludes --freeze"
     if getattr(config.augment, "cutout", 0):
         yield "frozen features are computed once from whole images: --cutout excludes --freeze"
     if train.select != "accuracy":
         yield "with --freeze accuracy selects the epoch: --select boxes and pixels exclude it"
+
+
+def _wsol_problems(config: RunConfig) -> Iterator[str]:
+    model = config.model
+    if config.task == "jsd" and (model.wsol or config.train.drloc):
+        yield "jsd compares views of an image by a loss of its own: leave out --wsol and --drloc"
+    if model.wsol is None:
+        if model.wsol_options:
+            yield "--wsol-options are those of --wsol: give a method"
+        return
+    check_options(model.wsol, model.wsol_options)
+    if model.freeze and find_method(model.wsol).changes_images:
+        yield f"--wsol {model.wsol} hides parts of images, from which features are computed once: no --freeze"
+    if model.pool in ("cls", "own") or model.tokens in ("cls", "summary"):
+        yield f"--wsol {model.wsol} is for pools over positions: --pool {find_method(model.wsol).pool}"
 
 
 def _count_vectors(model: ModelConfig) -> int:
@@ -375,6 +400,10 @@ def _metric_problems(config: RunConfig, options: MetricConfig) -> Iterator[str]:
         yield "options of mixing need something to mix: --metrix feature, for instance"
     if options.classes_per_batch and not options.images_per_class:
         yield "classes_per_batch needs images_per_class of at least 1"
+    if options.learners and (options.metrix or options.rival or options.xbm):
+        yield "D&C compares the images of a cluster only: --learners excludes --metrix, --rival, --xbm"
+    if options.joint_epochs and not options.learners:
+        yield "--joint-epochs are the last epochs of D&C: they need --learners"
     if options.xbm_after and not options.xbm:
         yield "xbm_after is the first step of a memory: it needs --xbm, its size"
     if options.repeats > 1 and options.protocol != "fair":

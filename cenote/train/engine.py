@@ -37,12 +37,13 @@ from ..predict.openvino_engine import only_pytorch
 from ..progress import progress_bar
 from .checkpoint import NAME, load_checkpoint, refuse_changes, save_checkpoint
 from .config import OptimizationConfig
-from .log import RunLog, Stopped
+from .log import Interrupted, RunLog, Stopped
 from .optimizer import lr_factor, out_of_patience
 from .state import TrainState, active_states
 
 CPU = torch.device("cpu")
 AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
+SAVING_SHARE = 0.02  # of the time, for checkpoints
 Metrics = dict[str, dict[str, float]]  # of each state by name
 logger = logging.getLogger(__name__)
 
@@ -108,6 +109,9 @@ class Task:
 
     # Hooks that most tasks do not need.
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Prepare an epoch; a run that resumes within it has what was saved instead."""
+
     def begin_step(self, epoch: float) -> None:
         """Update schedules before a step; 2.5 is half-way through the third epoch."""
 
@@ -159,8 +163,7 @@ def load_batches(
 class Engine:
     """Trains the states of a task.
 
-    A resumed run must have the same `settings` and `identity`. `resume_folder` is the folder to
-    pass to --resume, if it is not `folder`.
+    A resumed run must have the same `settings` and `identity`.
     """
 
     def __init__(
@@ -169,16 +172,16 @@ class Engine:
         settings: OptimizationConfig,
         folder: Path,
         identity: Mapping[str, object] = MappingProxyType({}),
-        resume_folder: Path | None = None,
     ) -> None:
         self.task, self.settings, self.folder = task, settings, folder
-        self.identity, self.resume_folder = dict(identity), resume_folder or folder
+        self.identity = dict(identity)
         self.epoch = self.step = 0  # completed epochs, and completed steps of the current one
         self.loss_sums = torch.zeros(len(task.states), dtype=torch.float64)  # over `images`
         self.images = self.unreadable = 0  # of the current epoch
         self.modules = [distribute(state.module) for state in task.states]
         self.log = RunLog(folder, settings)
-        self.saved_at = time.monotonic()
+        self.saved_at, self.save_seconds = time.monotonic(), 0.0
+        self.never_saved = True
 
     def run(self, resume: bool = False) -> TrainState:
         """Train to the end and return the best state, or raise `Stopped` with a checkpoint saved.
@@ -205,6 +208,8 @@ class Engine:
     def _train_epoch(self, interrupts: list[int]) -> None:
         loader, started, trained = self.task.loader, time.monotonic(), self.images
         images = len(dataset_of(self.task.source))
+        if not self.step:
+            self.task.begin_epoch(self.epoch)
         loader.seek(self.epoch, self.step)
         name, size = f"epoch {self.epoch + 1}/{self.settings.epochs}", self.settings.batch
         # The loader counts batches, `unit_scale` makes them images.
@@ -228,7 +233,7 @@ class Engine:
                 self.log.add_progress(name, min(self.step * size, images), images)
                 if any_process(bool(interrupts)):
                     self._save()
-                    raise Stopped(f"interrupted; continue with --resume -o {self.resume_folder}")
+                    raise Interrupted(f"interrupted; the checkpoint is in {self.folder}")
                 if self._checkpoint_due():
                     self._save()
         seconds = max(time.monotonic() - started, 1e-9)
@@ -284,13 +289,15 @@ class Engine:
         if active_states(self.task.states):
             logger.info("%s: %s; the others continue", state.name, state.failed)
             return
-        checkpoint = "no checkpoint was saved"
-        if (self.folder / NAME).exists():
-            checkpoint = "the last checkpoint is intact"
         raise Diverged(
-            f"{state.failed}, with {self._file_names(batch)}; {checkpoint}; "
+            f"{state.failed}, with {self._file_names(batch)}; {self._last_checkpoint()}; "
             "try a smaller --lr or --settings clip=1"
         )
+
+    def _last_checkpoint(self) -> str:
+        if (self.folder / NAME).exists():
+            return "the last checkpoint is intact"
+        return "no checkpoint was saved"
 
     def _file_names(self, batch: Any) -> str:
         """Return the first three paths of a batch."""
@@ -303,7 +310,8 @@ class Engine:
     def _count_unreadable(self, batch: Any) -> None:
         for bad in getattr(batch, "bad", ()):
             self.unreadable += 1
-            self.log.add_unreadable(bad.message)
+            if self.log.add_unreadable(bad.message):
+                logger.warning("left out: %s", bad.message)
         counts = torch.tensor([self.unreadable, self.images + self.unreadable], dtype=torch.float64)
         unreadable, images = (int(count) for count in summed(counts))
         if self.log.too_many_unreadable(unreadable, images):
@@ -340,7 +348,7 @@ class Engine:
                 logger.warning("warning: %s", warning)
             if self._done() and self.epoch < self.settings.epochs:
                 logger.info("no better score in %s: stopping", _epochs(self.settings.patience))
-        if self._checkpoint_due() or self._done():
+        if self.never_saved or self._checkpoint_due() or self._done():
             self._save()
 
     def _log_plateau(self, state: TrainState) -> None:
@@ -362,12 +370,16 @@ class Engine:
         )
 
     def _checkpoint_due(self) -> bool:
-        """Return whether enough time has passed: an epoch of a probe is shorter than a save."""
-        minutes = (time.monotonic() - self.saved_at) / 60
-        return any_process(minutes >= self.settings.checkpoint_minutes)
+        """Return whether enough time has passed; saving takes at most 2% of the time.
+
+        With `checkpoint_minutes` 0, every step is saved.
+        """
+        seconds, minutes = time.monotonic() - self.saved_at, self.settings.checkpoint_minutes
+        due = minutes == 0 or seconds >= max(60 * minutes, self.save_seconds / SAVING_SHARE)
+        return any_process(due)
 
     def _save(self) -> None:
-        self.saved_at = time.monotonic()
+        started = time.monotonic()
         checkpoint = {
             "settings": asdict(self.settings),
             "identity": self.identity,
@@ -376,19 +388,20 @@ class Engine:
             "sums": self.loss_sums,
             "images": self.images,
             "bad": self.unreadable,
+            "machine": machine(),
             "contenders": {state.name: state.state_dict() for state in self.task.states},
         }
         try:
             save_checkpoint(self.folder, checkpoint)
         except OSError as error:
             raise Stopped(
-                f"the checkpoint could not be written ({error}); the previous one is intact"
+                f"the checkpoint could not be written ({error}); {self._last_checkpoint()}"
             ) from error
+        self.saved_at, self.never_saved = time.monotonic(), False
+        self.save_seconds = self.saved_at - started
 
     def _resume(self) -> None:
         checkpoint = load_checkpoint(self.folder)
-        for path in self.folder.glob(".checkpoint.*.pt"):  # temporary files of a killed process
-            path.unlink(missing_ok=True)
         saved, states = checkpoint["contenders"], {state.name: state for state in self.task.states}
         refuse_changes(
             {**checkpoint["settings"], **checkpoint["identity"], "models": sorted(saved)},
@@ -396,10 +409,27 @@ class Engine:
         )
         for name, state in states.items():
             state.load_state_dict(saved[name])
+        before, now = checkpoint.get("machine", machine()), machine()
+        for name, value in now.items():
+            if before[name] != value:
+                logger.info(
+                    "the run began with %s %s and resumes with %s: rounding may differ from an "
+                    "uninterrupted run's",
+                    *(before[name], name, value),
+                )
+        self.never_saved = False
         self.epoch, self.step = checkpoint["epoch"], checkpoint["step"]
         self.images, self.unreadable = checkpoint["images"], checkpoint["bad"]
         self.loss_sums = checkpoint["sums"]
         self.log.truncate(self.epoch)
+
+
+def machine() -> dict[str, object]:
+    """Return what changes the rounding of sums on a CPU."""
+    return {
+        "threads": torch.get_num_threads(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+    }
 
 
 def _epochs(count: int | None) -> str:

@@ -15,6 +15,7 @@ from ..models.frozen import FrozenBackbone
 from ..predict.distributed import rank
 from ..predict.feature_cache import CachedFeatures, FeatureCache, cached_features
 from ..progress import progress_of_total
+from .callbacks import check_loggers
 from .config import OptimizationConfig
 from .log import RunLog, Stopped
 
@@ -36,7 +37,7 @@ class Unreadable:
         """Report the error messages of unreadable images, of a split of `images` images."""
         for message in messages:
             if self.log.add_unreadable(message):
-                logger.info("left out: %s", message)
+                logger.warning("left out: %s", message)
         if self.log.too_many_unreadable(len(messages), images):
             self.log.stop_unreadable(f"{len(messages)} of {images} images of the {split} split")
         if len(messages) == images:
@@ -59,6 +60,7 @@ class Extraction:
         settings: OptimizationConfig,
         folder: Path,
     ) -> None:
+        check_loggers(settings.log)  # an error before hours of extraction
         self.backbone, self.cache, self.workers = frozen.backbone, cache, settings.readers
         self.unreadable = Unreadable(folder, settings)
 

@@ -16,8 +16,10 @@ from ..evaluate.validators import localization_on_test
 from ..models import PooledModel, save_model
 from ..models.frozen import PooledHead
 from ..models.layers import Layers
-from ..predict.distributed import processes, rank
+from ..predict.distributed import rank
+from ..predict.embedding import EmbeddingSource
 from ..predict.feature_cache import FeatureBatches, FeatureCache
+from ..predict.novelty import store_class_means
 from ..predict.object_map import store_object_map
 from .augment import build_augmentation
 from .build import (
@@ -28,14 +30,15 @@ from .build import (
     load_start,
     start_from_shares,
 )
-from .checkpoint import can_resume
+from .checkpoint import can_resume, run_processes
 from .config import PROBE_RATES, OptimizationConfig, Options, RunConfig
 from .engine import CPU, Engine
 from .extraction import Extraction, SplitFeatures
 from .reports import FitReport, Scores
 from .tasks.probe import LearningRates, Probe
-from .tasks.supervised import Jsd, Supervised, join_batch_norms
+from .tasks.supervised import Jsd, Supervised, finish
 from .whitening import fit_whitening
+from .wsol import check_classes, choose_percentile
 
 
 def fit(
@@ -52,15 +55,19 @@ def fit(
     """
     resume = can_resume(folder, resume)
     splits = data if isinstance(data, Splits) else split(data, seed=config.train.seed)
-    with processes() as device:
+    sources: tuple[EmbeddingSource, EmbeddingSource]
+    check_classes(config.model.wsol, splits.train)
+    with run_processes(folder, resume, splits.train, splits.val) as device:
         if config.model.freeze:
-            model, report = _fit_frozen(splits, folder, config, cache, resume, device)
+            model, report, sources = _fit_frozen(splits, folder, config, cache, resume, device)
         else:
             model, report = _fit_all(splits, folder, config, resume, device)
+            sources = splits.train, splits.val
         model.multi_label = splits.train.multi_label
         if rank() == 0:
             save_model(model, folder)
             report.write(folder)
+            store_class_means(model, *sources, folder, config.train.readers)
             if object_map:
                 store_object_map(model, splits.train, folder, config.train.readers)
     return report
@@ -73,7 +80,7 @@ def _fit_frozen(
     cache: FeatureCache | None,
     resume: bool,
     device: torch.device,
-) -> tuple[PooledModel, FitReport]:
+) -> tuple[PooledModel, FitReport, tuple[EmbeddingSource, EmbeddingSource]]:
     """Train pool and head on cached features, one of each for every learning rate."""
     started = time.monotonic()
     train, classes = config.train, splits.train.classes
@@ -106,7 +113,9 @@ def _fit_frozen(
         settings=asdict(train),
         data=splits.fingerprint(),
     )
-    return frozen.create_model(head, classes), report
+    model = frozen.create_model(head, classes)
+    choose_percentile(model, splits.val, train)
+    return model, report, (features.train, features.val)
 
 
 def layer_attention(backbone: Backbone, probe: Probe, head: PooledHead) -> dict[str, Scores] | None:
@@ -156,7 +165,8 @@ def _fit_all(
     task = build_task(config, model, splits, device)
     winner = Engine(task, config.train, folder, identity(config, splits)).run(resume)
     winner.load_best()
-    join_batch_norms(model)
+    finish(model)
+    choose_percentile(model, splits.val, config.train)
     scores = {k: v for k, v in winner.best_metrics.items() if k not in ("score", "loss")}
     seconds, test = time.monotonic() - started, None
     if splits.test is not None:
@@ -179,7 +189,7 @@ def evaluate_on_test(
 ) -> Scores:
     """Evaluate a trained model on the test split."""
     assert splits.test is not None
-    plain = replace(settings, ema=None, select="accuracy")
+    plain = replace(settings, ema=None, select="accuracy", drloc=0.0)
     transform = model.backbone.preprocessing.transform()
     task = Supervised(model, splits.test, splits.test, plain, transform, device)
     scores = task.validate()["model"]

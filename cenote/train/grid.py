@@ -5,7 +5,6 @@ As in a sweep, any number of processes share the trials of a folder, and a kill 
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 from collections.abc import Iterable
@@ -16,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from ..data import Dataset
-from ..data.files import write_atomically, write_text
+from ..data.csv_files import write_csv
+from ..data.files import write_text
 from ..data.splits import Splits, split
 from ..options import check_number
 from .checkpoint import NAME as CHECKPOINT
@@ -25,7 +25,7 @@ from .config import MetricConfig, OptimizationConfig, RunConfig
 from .configure import validate
 from .engine import Diverged
 from .fit import fit, identity
-from .log import Stopped, muted
+from .log import muted
 from .metric_run import train_metric
 from .recipes import update
 from .reports import Scores
@@ -167,8 +167,6 @@ def _train(grid: Grid, trial: Trial, data: Dataset, config: RunConfig) -> None:
         grid.finish(trial, state="failed", why=str(failure).split(", with ")[0])
         logger.info("  failed: %s", failure)
         return
-    except Stopped as stop:
-        raise grid.stopped(stop, trial) from stop
     grid.finish(trial, state="done")
     for name in (CHECKPOINT, *WEIGHTS):
         for path in folder.rglob(name):
@@ -202,13 +200,12 @@ def _cell_report(grid: Grid, index: int) -> CellReport:
 def _write_table(path: Path, reports: list[CellReport]) -> None:
     names = list(next((report.mean for report in reports if report.mean), {}))
     head = [*reports[0].values, "runs", *(f"{n}{end}" for n in names for end in ("", " ±"))]
-    with write_atomically(path) as temporary, open(temporary, "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(head)
+    with write_csv(path) as table:
+        table.write(head)
         for report in reports:
             pairs = ((report.mean.get(n), report.deviation.get(n)) for n in names)
-            cells = ["" if x is None else f"{x:.4f}" for pair in pairs for x in pair]
-            writer.writerow([*report.values.values(), report.runs, *cells])
+            cells = ["" if x is None else round(x, 4) for pair in pairs for x in pair]
+            table.write([*report.values.values(), report.runs, *cells])
 
 
 def selection_metric(config: RunConfig, scores: Scores) -> str:

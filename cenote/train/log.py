@@ -23,6 +23,10 @@ class Stopped(Exception):
     """The run ended early; the message says why and how to resume."""
 
 
+class Interrupted(Stopped):
+    """The run was interrupted by SIGINT or SIGTERM, and its checkpoint is saved."""
+
+
 class RunLog:
     """Only the first process writes."""
 

@@ -36,14 +36,15 @@ from ..metrics.retrieval import KS, KS_OF
 from ..models import PooledModel, save_model
 from ..models import load as load_model
 from ..models.frozen import PooledHead
-from ..predict.distributed import processes, rank, world
+from ..predict.distributed import rank, world
 from ..predict.embedding import EmbeddingSource
 from ..predict.feature_cache import FeatureBatches, FeatureCache
 from .augment import build_augmentation
 from .build import build_frozen, build_head, build_model, set_preprocessing
 from .checkpoint import NAME as CHECKPOINT
-from .checkpoint import can_resume, check_run_exists
+from .checkpoint import can_resume, check_run_exists, run_processes
 from .config import OptimizationConfig, Options, RunConfig
+from .divide_and_conquer import ClusterBatchSampler, Learners
 from .engine import Engine
 from .extraction import Extraction, Unreadable
 from .reports import FairReport, MetricReport, Scores
@@ -73,7 +74,7 @@ def train_metric(
         check_run_exists(folder)
     split = {"classes": class_splits, "images": image_splits}[config.options.test]
     splits = split(data)
-    with processes() as device:
+    with run_processes(folder, resume, splits.train, splits.val) as device:
         if fair:
             return train_folds(splits, folder, config, cache, resume, device)
         resume = can_resume(folder, resume)
@@ -82,7 +83,7 @@ def train_metric(
 
 
 class MetricRun:
-    """One training in its own folder; `resume_folder` is that of all folds."""
+    """One training in its own folder."""
 
     def __init__(
         self,
@@ -90,10 +91,9 @@ class MetricRun:
         splits: ClassSplits,
         folder: Path,
         device: torch.device,
-        resume_folder: Path | None = None,
     ) -> None:
         self.config, self.splits, self.folder, self.device = config, splits, folder, device
-        self.options, self.resume_folder = config.options, resume_folder
+        self.options = config.options
         check_matches(splits)
         if splits.val is None and (config.train.patience or config.train.schedule == "plateau"):
             raise ValueError(
@@ -129,10 +129,11 @@ class MetricRun:
             body = model.to(self.device)
         if not fitted and not self.config.model.from_scratch:
             fit_whitening(body, self.sources["train"], self.settings.readers)
-        task = self.task(MetricModule(self.options, body, self.classes, fitted), model)
+        images = len(self.sources["train"])
+        task = self.task(MetricModule(self.options, body, self.classes, fitted, images), model)
         self._log_batches()
         identity = {**self.config.identity(), "data": self._fingerprint()}
-        engine = Engine(task, self.settings, self.folder, identity, self.resume_folder)
+        engine = Engine(task, self.settings, self.folder, identity)
         winner = engine.run(resume)
         winner.load_best()
         if rank() == 0:
@@ -163,7 +164,7 @@ class MetricRun:
         validator = None
         if self.sources["val"] is not None:
             validator = self._retrieval("val", "val_gallery", (1,))
-        sampler = self._sampler(train)
+        sampler = self._sampler(train, module)
         loader: Any
         if isinstance(train, Dataset):
             transform = build_augmentation(self.config, model)
@@ -174,18 +175,20 @@ class MetricRun:
             loader = FeatureBatches(train, settings.batch, order=sampler)
         return Metric(module, train, loader, validator, settings, self.device)
 
-    def _sampler(self, train: EmbeddingSource) -> SeededBatchSampler:
+    def _sampler(self, train: EmbeddingSource, module: MetricModule) -> SeededBatchSampler:
         """Return which images are in which step, and how many steps are an epoch."""
         seed, process = self.settings.seed, (rank(), world())
         sampler: SeededBatchSampler
+        labels, images = np.asarray(train.labels), self.options.images_per_class
         if self.classes_per_step:
             share = max(self.classes_per_step // world(), 1)
-            labels, images = np.asarray(train.labels), self.options.images_per_class
             sampler = BalancedBatchSampler(labels, share, images, seed, *process)
         else:
             share = max(self.settings.batch // world(), 1)
             drop_last = isinstance(train, Dataset) or world() > 1
             sampler = SeededBatchSampler(len(train), share, True, seed, drop_last, *process)
+        if isinstance(module.loss, Learners):
+            sampler = ClusterBatchSampler(sampler, module.loss, labels, images)
         if self.options.epoch_steps is None:
             return sampler
         return FixedLengthEpochs(sampler, self.options.epoch_steps)
@@ -307,7 +310,7 @@ def train_folds(
         path = folder / name
         seed = config.train.seed + repeat * len(folds) + number - 1
         seeded = replace(config, train=replace(config.train, seed=seed))
-        run = MetricRun(seeded, fold, path, device, folder)
+        run = MetricRun(seeded, fold, path, device)
         report, embedding = run.train(cache, can_resume(path, resume and path.is_dir()))
         reports.append(report)
         embeddings.append(embedding)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 # sgd uses Nesterov momentum, momentum does not; adam adds the weight decay to the gradient.
-OptimizerName = Literal["sgd", "momentum", "adamw", "adam", "lars", "lamb"]
+OptimizerName = Literal["sgd", "momentum", "adamw", "adam", "radam", "lars", "lamb"]
 ScheduleName = Literal["cosine", "step", "poly", "plateau", "constant"]
 Settings = Any  # config.OptimizationConfig, which imports the names above
 Group = dict[str, Any]  # of parameters, with the options of their optimizer

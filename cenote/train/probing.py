@@ -17,7 +17,7 @@ from ..models.frozen import FrozenBackbone
 from ..models.own import own_tokens
 from ..pooling.own import OwnPool
 from ..predict.cache_folder import weights_digest
-from ..predict.distributed import processes, rank
+from ..predict.distributed import rank
 from ..report.probing import (
     EP,
     EP_ALL,
@@ -29,6 +29,7 @@ from ..report.probing import (
     ProbeReport,
     ProbeResult,
 )
+from .checkpoint import run_processes
 from .config import OptimizationConfig
 from .extraction import Extraction, SplitFeatures
 from .log import write_results
@@ -106,7 +107,7 @@ def run_probe(
     encoders = config.encoders
     for encoder in encoders[1:]:  # reports a typo before hours of work
         create_backbone(encoder.backbone, pretrained=True, weights=encoder.weights)
-    with processes() as device:
+    with run_processes(folder, resume, splits.train, splits.val) as device:
         rows = []
         for number, encoder in enumerate(encoders, 1):
             if len(encoders) > 1:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from pydantic.dataclasses import dataclass
 
 from ..data.benchmarks import find_benchmark
+from ..data.checks import read_yaml
 from ..options import suggest
 from .config import (
     AUGMENTATIONS,
@@ -135,7 +136,7 @@ def parse_recipe(text: str, name: str) -> Recipe:
     about = "\n".join(line.removeprefix("#").removeprefix(" ").rstrip() for line in comment)
     names = [f.name for f in fields(Recipe) if f.name not in ("name", "about", "changes")]
     with _errors_of(name, names):
-        content = yaml.safe_load(text)
+        content = read_yaml(text)
         if not isinstance(content, dict):
             raise ValueError(f"a recipe has keys: {', '.join(names)}")
         for key in content:
@@ -170,6 +171,8 @@ def _errors_of(name: str, names: Iterable[str]) -> Iterator[None]:
     """Open the message of an error with the name of a recipe."""
     try:
         yield
+    except RecursionError:
+        raise ValueError(f"{name}: the YAML is nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:
         message = str(error)
         if isinstance(error, yaml.YAMLError):

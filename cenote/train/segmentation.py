@@ -51,7 +51,7 @@ from ..report.maps import segmentation_page
 from .config import OptimizationConfig, Options
 from .engine import Engine, Examples, Task, dataset_of, load_batches
 from .extraction import extract
-from .log import Stopped, muted
+from .log import Interrupted, muted
 from .recipes import read_fields
 from .state import TrainState
 
@@ -112,10 +112,8 @@ class Segment(Protocol[SegmentationReport], name="segment"):
             folder = evaluation.out / "segment"
             resume = _can_resume(evaluation, train, folder)
             return segment(evaluation.model, *images, folder, settings, resume=resume)
-        except Stopped as stop:
-            if "interrupted" in str(stop):
-                raise KeyboardInterrupt from None
-            raise
+        except Interrupted:
+            raise KeyboardInterrupt from None
 
     def pictures(self, evaluation: Evaluation, report: SegmentationReport) -> Iterable[Picture]:
         def draw() -> Any:

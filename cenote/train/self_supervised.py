@@ -29,10 +29,10 @@ from ..losses.self_supervised import Spread, answer_spread, dino_loss, teacher_p
 from ..models import PooledModel, save_model
 from ..models.head import DinoHead, MocoHead, is_transformer
 from ..models.surgery import fix_positions
-from ..predict.distributed import gathered_rows, processes, rank, summed
+from ..predict.distributed import gathered_rows, rank, summed
 from .augment import build_augmentation
 from .build import build_model
-from .checkpoint import can_resume
+from .checkpoint import can_resume, run_processes
 from .config import DinoConfig, MocoConfig, OptimizationConfig, Options, RunConfig
 from .engine import CPU, Engine, Metrics, load_batches
 from .optimizer import cosine
@@ -325,7 +325,7 @@ def train_without_labels(
     """Train, save the teacher of the last epoch in `folder`, and report."""
     resume = can_resume(folder, resume)
     train, val = unlabelled_splits(data)
-    with processes() as device:
+    with run_processes(folder, resume, train, val) as device:
         started = time.monotonic()
         model = build_model(config)
         options = adapted_options(config, len(train))
@@ -368,7 +368,7 @@ def adapted_options(config: RunConfig, images: int) -> DinoConfig | MocoConfig:
     Few images need fewer than 65,536 outputs and a narrower head. In a short run the teacher
     averages over at most a tenth of it, its temperature stays low, the last layer is frozen for a
     hundredth of the epochs, and the head learns quickly: 256 outputs and BatchNorm (without both the
-    loss of `vit_micro` stays at log(out) for 60 steps, see docs/results.md).
+    loss of `vit_micro` stays at log(out) for 60 steps).
     """
     options, epochs = config.options, config.train.epochs
     if not isinstance(options, DinoConfig):

@@ -6,7 +6,6 @@ draws depends on the seed and its number alone, and FOLDER/trials/NNNN/trial.jso
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import math
@@ -21,7 +20,8 @@ import numpy as np
 from filelock import BaseFileLock, FileLock
 
 from ..data import Dataset
-from ..data.files import try_lock, write_atomically, write_text
+from ..data.csv_files import write_csv
+from ..data.files import try_lock, write_text
 from ..data.samplers import mix_seed
 from ..data.splits import Splits, split
 from ..models import load, save_model
@@ -163,8 +163,8 @@ class Trial:
         """Return the cells of the table; None is an empty cell."""
         value = None
         if self.value is not None:
-            value = f"{self.value:.3f}"
-        drawn = [f"{value:.6g}" for value in self.drawn.values()]
+            value = round(self.value, 3)
+        drawn = [float(f"{value:.6g}") for value in self.drawn.values()]
         notes = [self.accuracy, self.epoch, self.seconds, self.why]
         return [self.number + 1, self.state, value, *drawn, *notes]
 
@@ -192,7 +192,7 @@ class Search:
     def take(self, trials: int) -> tuple[Trial, BaseFileLock] | None:
         """Return the first of `trials` that is neither finished nor in work, with its lock held."""
         for number in range(trials):
-            lock = try_lock(self.folder_of(number) / ".lock")
+            lock = try_lock(self.folder_of(number) / ".trial.lock")
             if lock is None:
                 continue
             trial = self.read(number)
@@ -210,11 +210,6 @@ class Search:
     def finish(self, trial: Trial, **outcome: object) -> None:
         content = json.dumps({**asdict(trial), **outcome})
         write_text(self.folder_of(trial.number) / "trial.json", content)
-
-    def stopped(self, stop: Stopped, trial: Trial) -> Stopped:
-        """Return the exception of an interrupted trial with the folder of all trials."""
-        command = f"the same command: -o {self.folder}"
-        return Stopped(str(stop).replace(f"--resume -o {self.folder_of(trial.number)}", command))
 
     def trials(self) -> list[Trial]:
         """Return the trials that have begun."""
@@ -236,12 +231,10 @@ class Search:
                     obsolete += WEIGHTS
             for name in obsolete:
                 (self.folder_of(trial.number) / name).unlink(missing_ok=True)
-        names = ["trial", "state", "value", *self.space, "accuracy", "epoch", "seconds", "why"]
-        with (
-            write_atomically(self.folder / "trials.csv") as temporary,
-            open(temporary, "w", newline="") as file,
-        ):
-            csv.writer(file).writerows([names, *(trial.row() for trial in trials)])
+        names: list[object] = ["trial", "state", "value", *self.space]
+        names += ["accuracy", "epoch", "seconds", "why"]
+        with write_csv(self.folder / "trials.csv") as table:
+            table.write_all([names, *(trial.row() for trial in trials)])
 
 
 def sweep(
@@ -290,8 +283,6 @@ def _run(
         search.finish(trial, state="failed", why=str(failure).split(", with ")[0])
         logger.info("  failed: %s", failure)
         return
-    except Stopped as stop:
-        raise search.stopped(stop, trial) from stop
     metric: str = config.train.select
     seconds = round(time.monotonic() - started, 1)
     accuracy: float | None = None

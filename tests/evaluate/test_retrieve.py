@@ -119,7 +119,7 @@ def test_a_class_of_one_image(model: PooledModel) -> None:
 
 
 def test_what_cannot_be_judged_is_refused(model: PooledModel) -> None:
-    with pytest.raises(ValueError, match=r"rectangles.*0\.png"):
+    with pytest.raises(ValueError, match=r"0\.png"):
         retrieve(model, rectangles(2, bad=(0, 1)))
     with pytest.raises(ValueError, match="rectangles"):
         retrieve(model, marked(8).select([7]))

@@ -225,3 +225,26 @@ def test_a_miner_selects_what_the_loss_compares(loss: str, miner: str, options: 
     torch.testing.assert_close(made(z, labels), within)
     torch.testing.assert_close(made(z, labels, (memory, of)), within + across)
     assert not torch.isclose(within, peer(z, labels))
+
+
+def test_epshn_keeps_both_modes_of_a_class_where_triplet_joins_them() -> None:
+    """Two classes of two modes each, which are opposite: all four on a circle, in turn."""
+
+    def between_modes(loss: nn.Module) -> float:
+        torch.manual_seed(0)
+        mode, axes = torch.arange(40) % 4, torch.eye(8)[[0, 1, 0, 1]]
+        axes[2:] *= -1
+        z = (axes[mode] + 0.1 * torch.randn(40, 8)).requires_grad_()
+        optimizer = torch.optim.Adam([z], 0.01)
+        for _ in range(300):
+            optimizer.zero_grad()
+            loss(z, mode % 2).backward()
+            optimizer.step()
+        x = nn.functional.normalize(z.detach(), dim=1)
+        within = min(float((x[mode == m] @ x[mode == m].T).mean()) for m in range(4))
+        assert within > 0.9  # the images of a mode are together either way
+        return max(float((x[mode == m] @ x[mode == m + 2].T).mean()) for m in (0, 1))
+
+    easy = create_metric_loss("epshn", 2, 8)
+    triplet = create_metric_loss("pml/TripletMarginLoss", 2, 8, margin=1.0)
+    assert between_modes(easy) < 0.4 and between_modes(triplet) > 0.8

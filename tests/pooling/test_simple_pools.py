@@ -34,13 +34,21 @@ ORACLES = {
     ),
     "lse": lambda pool, v: log_mean_exp(v, pool.r),
     "glsep": lambda pool, v: log_mean_exp(v, 1) + math.log(len(v)),
+    "tap": lambda pool, v: mean([e for e in v if e > pool.theta * max(v) or e == max(v)]),
 }
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
 OPTIONS = [(name, {}) for name in ORACLES] + [
     ("gem", {"gamma": 3.7}),
     ("gem", {"learnable": False}),
     ("gem", {"gamma": 1.25, "learnable": False}),
     ("lse", {"r": 0.5}),
     ("lse", {"r": -4.0}),
+    ("tap", {"theta": 0.7}),
 ]
 
 

@@ -418,10 +418,8 @@ def test_the_command_writes_results_table_and_picture(
         str(data),
         "--methods",
         "text,weicom:weight=0.3,freedom:k=3",
-        "-o",
-        str(out),
     ]
-    assert main([*command, "--words", str(tmp_path / "words.txt")]) == 0
+    assert main([*command, "-o", str(out), "--words", str(tmp_path / "words.txt")]) == 0
     captured = capsys.readouterr()
     assert "12.png" in captured.err and "weicom:weight=0.3" in captured.out
     report = json.loads((out / "results.json").read_text())
@@ -447,7 +445,7 @@ def test_the_command_writes_results_table_and_picture(
         (["--protocol", "attributes"], "has no query of attribute modification"),
         (["--say-as", "photo"], "NAME=WORDS"),
         (["--split", "val"], "has no split 'val'"),
-        (["--most", "0"], "--most is a whole number at least 1"),
+        (["--most", "0"], "--most must be a whole number of at least 1"),
     ],
 )
 def test_sentences_of_evaluate_search(

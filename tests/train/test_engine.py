@@ -22,7 +22,7 @@ from cenote.data.transforms import train_transform
 from cenote.models import create_model
 from cenote.train.config import OptimizationConfig
 from cenote.train.engine import Diverged, Engine
-from cenote.train.log import Stopped
+from cenote.train.log import Interrupted, Stopped
 from cenote.train.tasks.supervised import Supervised
 from tests.synthetic import squares
 from tests.toy_models import narrow_resnet
@@ -89,12 +89,13 @@ def test_a_resumed_run_ends_the_same_bit_for_bit(tmp_path: Path) -> None:
         assert one == other
 
 
-def test_an_interrupted_run_names_the_folder_to_resume(tmp_path: Path) -> None:
+def test_an_interrupted_run_saves_a_checkpoint(tmp_path: Path) -> None:
     settings = OptimizationConfig(epochs=2, batch=6)
     interrupted = task(settings)
     interrupted.begin_step = lambda epoch: os.kill(os.getpid(), signal.SIGINT)  # type: ignore[method-assign]
-    with pytest.raises(Stopped, match=f"--resume -o {re.escape(str(tmp_path))}"):
+    with pytest.raises(Interrupted, match=re.escape(str(tmp_path))):
         Engine(interrupted, settings, tmp_path).run()
+    assert (tmp_path / "checkpoint.pt").is_file()
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])

@@ -18,8 +18,6 @@ from cenote.train.grid import (
 )
 from tests.synthetic import discs
 
-from .running import stopped_after
-
 METRIC = configure(
     "metric",
     **{"backbone": "test_vit", "size": 32, "scratch": True},
@@ -44,7 +42,7 @@ def test_all_combinations_or_the_half_with_clear_main_effects() -> None:
         Design.parse(["eps=1", "eps=2"])
     with pytest.raises(ValueError, match="use --runs"):
         Design.parse(["seed=1,2"])
-    with pytest.raises(ValueError, match="--runs is a whole number at least 1"):
+    with pytest.raises(ValueError, match="--runs must be a whole number of at least 1"):
         Design.parse(["eps=1"], runs=0)
 
 
@@ -82,12 +80,6 @@ def test_metric_runs_are_repeated_and_resumed(
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="torchrun"):
         run_grid(discs(), tmp_path, config, design)
-
-
-def test_an_interrupt_reports_the_folder_of_the_grid(tmp_path: Path) -> None:
-    with stopped_after(1) as stop:
-        run_grid(discs(), tmp_path, METRIC, Design.parse((), runs=2))
-    assert str(stop.value).endswith(f"the same command: -o {tmp_path}")
 
 
 def test_effects_are_on_the_metric_that_selects() -> None:

@@ -278,6 +278,12 @@ RESUMED: dict[str, Any] = {
         {"amp": "bf16"},
         {},
     ),
+    "messages": ({"loss": "libc", "proxy_rate": 1.0}, {}, {"pool": "gap"}),
+    "miner": (
+        {"loss": "pml/MarginLoss", "miner": "DistanceWeightedMiner"},
+        {},
+        {"pool": "gap"},
+    ),
     "average": (
         {"loss": "contrastive", "rival": "mochi"},
         {"ema": 0.9, "clip": 1.0},

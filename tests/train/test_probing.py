@@ -175,7 +175,7 @@ def test_an_interrupted_run_ends_with_the_same_numbers(
         "backbone": vit.backbone, "weights": vit.weights, "lr": (1.6, 8.0), "seeds": 2, "epochs": 6, "batch": 16,
     }  # fmt: skip
     cenote.probe(squares(), tmp_path / "whole", **options)
-    with pytest.raises(Stopped, match="--resume"):
+    with pytest.raises(Stopped, match="interrupted"):
         cenote.probe(squares(), tmp_path / "run", callbacks=[Interrupt(epoch)], **options)
     assert not (tmp_path / "run" / "results.json").exists()
     with pytest.raises(ValueError, match="already has probes"):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ...backbones import Features
 from ...data.loading import Batch
 from ...data.samplers import mix_seed
-from ...evaluate.validators import RetrievalValidator
+from ...evaluate.validators import RetrievalValidator, embed_images_or_features
 from ...losses.catalogue import create_metric_loss
 from ...losses.metric import MetricLoss
 from ...losses.metrix import Metrix
@@ -32,10 +32,11 @@ from ...options import check_names
 from ...pooling import MixablePool
 from ...pooling.gsp import GSP
 from ...predict.distributed import gathered, joined_rows, rank, world
-from ...predict.embedding import EmbeddingSource
+from ...predict.embedding import EmbeddingSource, Loading
 from ...predict.feature_cache import FeatureBatch
 from ..config import MetricConfig, OptimizationConfig, Options
-from ..engine import Examples, Metrics, Task
+from ..divide_and_conquer import Learners
+from ..engine import Examples, Metrics, Task, dataset_of
 from ..state import LastEpochState, TrainState
 
 NAME = "metric"
@@ -48,7 +49,7 @@ class MetricModule(nn.Module):
 
     Vectors are gathered with their gradients, so that pairs across processes count and every
     process computes the same loss; the generator must have the same seed everywhere. Images made
-    by input mixup are divided among the processes.
+    by input mixup are divided among the processes. `images` is the number of training images.
     """
 
     fitted: Tensor
@@ -59,6 +60,7 @@ class MetricModule(nn.Module):
         body: PooledModel | PooledHead,
         classes: int,
         fitted: bool = False,
+        images: int = 0,
     ) -> None:
         super().__init__()
         self.options, self.mixing = options, build_mixing(options)
@@ -69,7 +71,7 @@ class MetricModule(nn.Module):
         if options.xbm:
             memory = CrossBatchMemory(options.xbm, options.dim)
         # In this order: checkpoints know parameters by their position.
-        self.body, self.loss = body, build_metric_loss(options, classes)
+        self.body, self.loss = body, build_metric_loss(options, classes, images)
         self.zero_shot, self.memory = zero_shot, memory
         # GSP's prototypes are initialized with tokens of the first batch, unless already fitted.
         self.register_buffer("fitted", torch.tensor(fitted or not isinstance(body.pool, GSP)))
@@ -239,12 +241,28 @@ class Metric(Task):
 
     def examples(self, batch: Batch | FeatureBatch) -> Examples:
         labels = self.label_to_index[batch.labels].to(self.device)
+        if isinstance(self.module.loss, Learners):
+            self.module.loss.choose(torch.as_tensor(batch.indices))
         return Examples(super().examples(batch).inputs, labels)
 
     def saved_model(self) -> PooledModel:
         module = self.states[0].evaluated
         assert isinstance(module, MetricModule) and isinstance(module.body, PooledModel)
         return module.body
+
+    def begin_epoch(self, epoch: int) -> None:
+        loss, options = self.module.loss, self.module.options
+        if not isinstance(loss, Learners):
+            return
+        if epoch >= self.settings.epochs - options.joint_epochs:
+            loss.join()
+        elif epoch % options.recluster == 0:
+            loading = Loading(self.settings.batch, self.settings.readers)
+            with torch.no_grad():
+                body = self.module.body.eval()
+                x, positions, _ = embed_images_or_features(body, self.source, self.device, loading)
+            labels = torch.from_numpy(dataset_of(self.source).labels)[positions]
+            loss.divide(x, positions, labels, mix_seed(self.settings.seed, epoch) >> 33)
 
     def begin_step(self, epoch: float) -> None:
         self.module.epoch, self.module.step = epoch, round(epoch * len(self.loader))
@@ -299,13 +317,20 @@ def is_linear(body: PooledModel | PooledHead) -> bool:
     return linear and (body.pool is None or body.pool.name == "gap")
 
 
-def build_metric_loss(options: MetricConfig, classes: int) -> MetricLoss:
+def build_metric_loss(options: MetricConfig, classes: int, images: int = 0) -> MetricLoss:
+    """Build the loss, with `learners` one of each slice of the embedding of `images` images."""
     arguments = dict(options.loss_options)
     if options.miner is not None:
         if not options.loss.startswith("pml/"):
             raise ValueError(f"a miner selects the pairs of a loss pml/NAME, not of {options.loss}")
         arguments["miner"] = create_miner(options.miner, **options.miner_options)
-    return create_metric_loss(options.loss, classes, options.dim, **arguments)
+
+    def create(dim: int) -> MetricLoss:
+        return create_metric_loss(options.loss, classes, dim, **arguments)
+
+    if options.learners:
+        return Learners(create, options.dim, options.learners, images)
+    return create(options.dim)
 
 
 def build_zero_shot(options: MetricConfig, classes: int, prototypes: int) -> ZeroShot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from ..config import OptimizationConfig
 from ..engine import Examples, Metrics, Task, load_batches
 from ..state import TrainState, active_states
 from ..whitening import fit_whitening
+from ..wsol import classification_loss, step_seed
 from .supervised import metric_and_loss
 
 
@@ -64,9 +66,12 @@ class Probe(Task):
                 start_from_shares(module, train.dataset)
             self.states.append(TrainState(name, module.to(self.device), chosen))
 
+    def begin_step(self, epoch: float) -> None:
+        self.seed = step_seed(self.settings, epoch, len(self.loader))
+
     def loss(self, module: nn.Module, inputs: Examples) -> Tensor:
-        smoothing = self.settings.smoothing
-        return self.criterion(module(inputs.inputs), inputs.labels, label_smoothing=smoothing)
+        criterion = partial(self.criterion, label_smoothing=self.settings.smoothing)
+        return classification_loss(module, inputs, criterion, self.seed)
 
     def validate(self) -> Metrics:
         states = active_states(self.states)

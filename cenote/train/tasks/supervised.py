@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,13 +16,14 @@ from torchvision.transforms import v2
 from ...data import Dataset
 from ...data.loading import Batch
 from ...evaluate.validators import LocalizationValidator, MultiLabelScore
-from ...losses import binary_cross_entropy
+from ...losses import DRLoc, binary_cross_entropy
 from ...models import PooledModel
 from ...predict.distributed import summed
 from ..config import OptimizationConfig
 from ..engine import CPU, Examples, Metrics, load_batches
 from ..sar import SarLoss, SarTask
 from ..state import TrainState
+from ..wsol import classification_loss, step_seed
 
 JSD_VIEWS = 3
 JSD_WEIGHT = 12.0  # of the divergence beside the cross-entropy, as in AugMix and timm
@@ -60,7 +62,12 @@ class Supervised(SarTask):
                 val, settings.select, settings.batch, settings.readers
             )
         self.sar = SarLoss(model, settings) if settings.sar else None
+        self.seed = settings.seed
         self.mix = _mixing(settings, model.head.classes)
+        self.drloc = None
+        if settings.drloc:  # a part of the model until `finish`
+            self.drloc = DRLoc(model.backbone.dim, settings.drloc, settings.drloc_pairs)
+            model.add_module("drloc", self.drloc)
         self.states = [TrainState("model", model.to(self.device), settings)]
 
     def examples(self, batch: Batch) -> Examples:
@@ -72,12 +79,16 @@ class Supervised(SarTask):
     def saved_model(self) -> PooledModel:
         model = copy.deepcopy(self.states[0].evaluated)
         assert isinstance(model, PooledModel)
-        join_batch_norms(model)
+        finish(model)
         return model
 
+    def begin_step(self, epoch: float) -> None:
+        super().begin_step(epoch)
+        self.seed = step_seed(self.settings, epoch, len(self.loader))
+
     def main_loss(self, module: nn.Module, inputs: Examples) -> Tensor:
-        smoothing = self.settings.smoothing
-        return self.criterion(module(inputs.inputs), inputs.labels, label_smoothing=smoothing)
+        criterion = partial(self.criterion, label_smoothing=self.settings.smoothing)
+        return classification_loss(module, inputs, criterion, self.seed, self.drloc)
 
     @torch.inference_mode()
     def validate(self) -> Metrics:
@@ -146,6 +157,13 @@ class Jsd(Supervised):
         smoothing = self.settings.smoothing
         clean: Tensor = F.cross_entropy(log_p[0], inputs.labels, label_smoothing=smoothing)
         return clean + JSD_WEIGHT * torch.stack(divergences).mean()
+
+
+def finish(model: PooledModel) -> None:
+    """Remove what only training needs: split BatchNorm layers, and the head of DRLoc."""
+    join_batch_norms(model)
+    if hasattr(model, "drloc"):
+        del model.drloc
 
 
 def join_batch_norms(module: nn.Module) -> None:

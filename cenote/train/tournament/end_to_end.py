@@ -22,17 +22,19 @@ from ...models.frozen import PooledHead
 from ...models.own import NoOwnPool, Own, create_own_pool
 from ...models.saving import CONFIG, WEIGHTS
 from ...models.surgery import create_finer_backbone
-from ...predict.distributed import gathered, processes, rank
+from ...predict.distributed import gathered, rank
 from ...predict.embedding import Loading, predict_logits
 from ...predict.maps import MapPredictor
+from ...predict.novelty import store_class_means
 from ...predict.object_map import store_object_map
 from ...report.tournament import MAP_NAMES, CandidateResult
 from ..build import build_model
 from ..checkpoint import NAME as CHECKPOINT
+from ..checkpoint import run_processes
 from ..config import Options, RunConfig
 from ..engine import Diverged
 from ..fit import fit
-from ..log import Stopped, write_results
+from ..log import write_results
 from .candidates import Candidate, create_candidates, usable_candidates
 from .maps import MapImages
 from .run import (
@@ -72,7 +74,7 @@ def run_end_to_end(
     resume = can_resume(folder, resume)
     refuse_several_classes(data, "a tournament of whole networks")
     splits = split(data, seed=network.train.seed)
-    with processes() as device:
+    with run_processes(folder, resume, splits.train, splits.val) as device:
         started = time.monotonic()
         template = build_model(with_pool(network, Candidate("gap", "gap"))).eval()
         dim, grid = _feature_shape(template)
@@ -125,7 +127,9 @@ def run_end_to_end(
                 model.map_kind = results[report.recommended].map
                 model.map_size = results[report.recommended].map_size
                 save_model(model, folder)
-                store_object_map(model, splits.train, folder, network.train.readers)
+                readers = network.train.readers
+                store_class_means(model, splits.train, splits.val, folder, readers)
+                store_object_map(model, splits.train, folder, readers)
             write_results(folder, report.to_json())
         return TournamentResult(report, images.photos, maps)
 
@@ -223,8 +227,6 @@ class NetworkTrainer:
             report = fit(self.splits, run, config, resume=run.is_dir(), object_map=False)
         except Diverged as failure:
             result = SeedResult(failed=str(failure).split(", with ")[0])
-        except Stopped as stop:
-            raise Stopped(str(stop).replace(str(run), str(self.folder))) from stop
         else:
             gathered(None)  # wait until the model is saved
             model = load(run).to(self.device).eval()

@@ -21,10 +21,12 @@ from ...data.splits import Splits, split
 from ...models import save_model
 from ...models.frozen import FrozenBackbone
 from ...predict.cache_folder import weights_digest
-from ...predict.distributed import processes, rank
+from ...predict.distributed import rank
+from ...predict.novelty import store_class_means
 from ...predict.object_map import store_object_map
 from ...predict.timing import best_times
 from ...report.tournament import CandidateResult, TournamentReport
+from ..checkpoint import run_processes
 from ..config import PROBE, RESUMABLE_CHANGES, OptimizationConfig, Options
 from ..extraction import Extraction, SplitFeatures
 from ..log import write_results
@@ -100,7 +102,7 @@ def run_tournament(
     resume = can_resume(folder, resume)
     settings = config.settings
     splits = split(data, seed=settings.seed)
-    with processes() as device:
+    with run_processes(folder, resume, splits.train, splits.val) as device:
         started = time.monotonic()
         backbone = create_backbone(config.backbone, pretrained=True, weights=config.weights)
         frozen = FrozenBackbone(backbone.to(device))
@@ -159,6 +161,7 @@ def run_tournament(
                 model.map_kind = results[report.recommended].map
                 model.map_size = results[report.recommended].map_size
                 save_model(model, folder)
+                store_class_means(model, features.train, features.val, folder)
                 store_object_map(model, splits.train, folder, settings.readers)
             write_results(folder, report.to_json())
         return TournamentResult(report, images.photos, maps)

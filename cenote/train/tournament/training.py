@@ -307,7 +307,7 @@ def select_rates(attempts: Mapping[LearningRates, TrainState], images: int) -> L
     the smallest factor for the pool within one of the best at that learning rate.
 
     A short training prefers larger learning rates than a long one, and SimPool has better maps if
-    it learns slowly (docs/results.md). `images` are those of validation; a score is the mean over the last third of
+    it learns slowly. `images` are those of validation; a score is the mean over the last third of
     the epochs: the best epoch of a few images is luck.
     """
     scores = {

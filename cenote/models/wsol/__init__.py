@@ -1,0 +1,1 @@
+"""Methods of weakly supervised localization, one file each, by name in `registry`."""
