@@ -9,4 +9,4 @@ USER cenote
 WORKDIR /demo
 RUN cenote demo && cenote cache --unused 0
 EXPOSE 7860
-CMD ["cenote", "serve", "cenote-demo", "--host", "0.0.0.0", "--port", "7860", "--allow-host", "localhost", "127.0.0.1"]
+CMD ["cenote", "serve", "cenote-demo", "--host", "0.0.0.0", "--port", "7860", "--no-auth", "--allow-host", "localhost", "127.0.0.1"]

@@ -7,7 +7,7 @@ BIN := .venv/bin
 PACKAGE := .venv/.package
 DEV := .venv/.dev
 
-.PHONY: test test-slow test-survey test-all test-machines test-machine coverage demo lint docs docs-check site names bench clean
+.PHONY: test test-slow test-survey test-all test-machines test-machine coverage soak demo lint docs docs-check site names bench clean
 
 # The tests are many and small: two processes of one thread each. tests/conftest.py decides which tests share a process.
 # bf16 matrix products can die with SIGILL on virtual machines whose CPU flags promise more than the CPU has:
@@ -53,6 +53,10 @@ coverage: $(DEV)
 	$(native) $(BIN)/coverage run -m pytest -q -n 2 $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
+
+# The page under mixed load for 20 minutes, while workers are killed and the index is written.
+soak: $(DEV)
+	$(native) $(BIN)/python benchmarks/soak.py $(ARGS)
 
 demo: $(PACKAGE)
 	$(BIN)/cenote demo $(ARGS)

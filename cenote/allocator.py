@@ -8,8 +8,8 @@ def keep_memory() -> bool:
 
     By default it gives every large block back to the system and takes it again page by page. Where
     pages are dear, as on virtual machines, that is most of the time of a convolutional network on
-    the CPU: lite0 runs three times as fast without. It holds for the whole process, so commands ask
-    for it and the library does not.
+    the CPU: lite0 runs three times as fast without. It holds for the whole process, so commands and
+    the functions of `cenote.api` ask for it and the layers do not.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

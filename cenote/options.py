@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+from functools import wraps
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+# An option of the command line in a message, with the name of its value: --weights FILE.
+FLAG = re.compile(r"(?<![\w-])(-o|--[a-z][a-z0-9-]*)(?: ([A-Z]{2,})\b)?")
+UNKNOWN = re.compile(r"\S+ got an unexpected keyword argument '(\w+)'.*")
 
 
 def suggest(word: Any, known: Iterable[str]) -> str:
@@ -39,7 +48,9 @@ def check_number(
     most: float | None = None,
 ) -> None:
     """Finite, and within these bounds."""
-    bounds = [f"at least {least}"] * (least is not None) + [f"above {above}"] * (above is not None)
+    bounds = [f"of at least {least}"] * (least is not None) + [f"above {above}"] * (
+        above is not None
+    )
     bounds += [f"at most {most}"] * (most is not None)
     good = (
         isinstance(value, Integral if whole else Real)
@@ -55,7 +66,7 @@ def check_number(
     if not good:
         kind = "a whole number" if whole else "a number"
         raise ValueError(
-            f"{what} is {' '.join([kind, ' and '.join(bounds)]).strip()}, got {value!r}"
+            f"{what} must be {' '.join([kind, ' and '.join(bounds)]).strip()}, got {value!r}"
         )
 
 
@@ -64,7 +75,7 @@ def check_words(what: str, chosen: Any, known: Iterable[str]) -> None:
     known = list(known)
     if isinstance(chosen, str) or not chosen or any(word not in known for word in chosen):
         raise ValueError(
-            f"{what} are some of {', '.join(known)}, such as ('{known[0]}',), got {chosen!r}"
+            f"{what} must be some of {', '.join(known)}, such as ('{known[0]}',), got {chosen!r}"
         )
 
 
@@ -73,4 +84,51 @@ def check_choice(what: str, value: object, choices: Iterable[object]) -> None:
     choices = list(choices)
     if value not in choices:
         listed = ", ".join(map(str, choices))
-        raise ValueError(f"{what} is one of {listed}, got {value!r}")
+        raise ValueError(f"{what} must be one of {listed}, got {value!r}")
+
+
+def name_arguments(message: str) -> str:
+    """Name Python arguments instead of options: "--pool-options" becomes "pool_options"."""
+
+    def name(match: re.Match[str]) -> str:
+        flag, value = match.groups()
+        argument = {"-o": "out", "--resume": "resume=True"}.get(flag, flag[2:].replace("-", "_"))
+        return f"{argument}={value}" if value else argument
+
+    return FLAG.sub(name, message)
+
+
+def _name_unknown_argument(function: Callable[..., Any], message: str) -> str:
+    """Say in a TypeError of Python's which arguments a function of the Python API has."""
+    unknown = UNKNOWN.fullmatch(message)
+    if unknown is None:
+        return message
+    parameters = inspect.signature(function).parameters.values()
+    names = [p.name for p in parameters if p.name != "self" and p.kind != p.VAR_KEYWORD]
+    hint = suggest(unknown[1], names) or f" ({', '.join(names)})"
+    name = function.__qualname__.removesuffix(".__init__")
+    return f"cenote.{name} has no argument '{unknown[1]}'{hint}"
+
+
+def errors_name_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function of the Python API: its errors name arguments instead of options.
+
+    `option_message` returns the message with options again, for commands that call the function.
+    """
+
+    @wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if len(error.args) == 1 and isinstance(message := error.args[0], str):
+                error.__dict__.setdefault("option_message", message)
+                error.args = (_name_unknown_argument(function, name_arguments(message)),)
+            raise
+
+    return call
+
+
+def option_message(error: Exception) -> str:
+    """Return the message of an error with the options of the command line."""
+    return str(getattr(error, "option_message", error))

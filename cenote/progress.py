@@ -13,7 +13,7 @@ FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt}, {rate_noinv_fmt}, {remaining} left{
 def progress_bar(
     name: str, total: int, unit: str = "images", hidden: bool = False, **options: Any
 ) -> Any:
-    """Return a tqdm bar on stderr, hidden if that is not a terminal; `options` are tqdm's."""
+    """Return a tqdm bar on stderr, hidden without a terminal or notebook; `options` are tqdm's."""
     from tqdm import tqdm
 
     return tqdm(
@@ -23,11 +23,17 @@ def progress_bar(
         bar_format=FORMAT,
         smoothing=0.1,  # batches vary: the rate is a mean over about ten of them
         dynamic_ncols=True,
-        disable=hidden or None,  # None: if stderr is not a terminal
+        disable=hidden or not (sys.stderr.isatty() or _in_notebook()),
         leave=False,
         file=sys.stderr,
         **options,
     )
+
+
+def _in_notebook() -> bool:
+    """Return whether a Jupyter kernel runs this, whose stderr is not a terminal but is shown."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def test_half_precision_is_for_accelerators_only() -> None:
 
 def test_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count_workers(3) == 3
-    with pytest.raises(ValueError, match="--workers is a whole number at least 0, got -1"):
+    with pytest.raises(ValueError, match="--workers must be a whole number of at least 0, got -1"):
         count_workers(-1)
     add_accelerators(monkeypatch, "cuda", 0)
     assert count_workers("auto") == 0

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from io import TextIOWrapper
 
 from ..allocator import keep_memory
 from ..extras import MissingExtra
-from ..options import suggest
+from ..options import option_message, suggest
 from ..version import __version__
-from ._messages import ARGUMENTS, show_messages
+from ._messages import ARGUMENTS, RESUMES, show_messages
 
 # Each command is the function `run` of the module of its name in this package, parsed by tyro, or
 # the function of its name in one of MODULES.
@@ -27,7 +30,7 @@ GROUPS = {
         "attend": "Show where a model looks: overlays, masks and boxes of your photographs.",
         "localize": "Predict boxes and masks of photographs; no boxes and no training are needed.",
         "discover": "Find objects in your photographs without any labels.",
-        "predict": "Predict the classes of photographs: a CSV file.",
+        "predict": "Predict the classes of photographs: printed, or a CSV file.",
         "embed": "Write the vectors of images to a file: .npy or .parquet.",
         "export": "Export a model as ONNX or as a torch.export program.",
     },
@@ -85,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             # Read when torch is loaded. Waiting threads of libgomp spin for milliseconds, which
             # takes the cores away from the threads they wait for when the machine is busy.
             os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    if argv is None and isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names that the terminal lacks
     show_messages()
     try:
         code = dispatch(command, arguments)
@@ -94,8 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python flushes stdout once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interrupt:
+        return report_interruption(command, arguments, RESUMES in interrupt.args)
     except SystemExit as stop:  # tyro, after its help or its own message
         return int(stop.code or 0)
     except Exception as error:
@@ -133,13 +138,29 @@ def command_function(command: str) -> Callable[..., None]:
     return import_module(f"{__name__}.{command.replace('-', '_')}").run
 
 
+def report_interruption(command: str, arguments: list[str], resumes: bool) -> int:
+    """Print one sentence on stderr with the command that resumes; return 130."""
+    sentence = "interrupted"
+    if resumes:
+        words = [command, *arguments]
+        has_option = "resume" in inspect.signature(command_function(command)).parameters
+        if has_option and "--resume" not in words:
+            words.append("--resume")
+        sentence += f"; resume with: {shlex.join(['cenote', *words])}"
+    if os.environ.get("RANK", "0") == "0":
+        print(f"cenote {command}: {sentence}", file=sys.stderr)
+    return 130
+
+
 def report_error(command: str, error: Exception) -> int:
     """Print one sentence on stderr; return 2 for wrong input and 1 for any other error."""
     if isinstance(error, OSError) and error.strerror:
         details = [error.strerror, error.filename]
         sentence = ": ".join(str(detail) for detail in details if detail)
     elif isinstance(error, ValueError | OSError | MissingExtra):
-        sentence = str(error)
+        sentence = option_message(error)
+    elif isinstance(error, RecursionError):
+        sentence = "a file is nested too deeply (CENOTE_DEBUG=1 shows which)"
     else:
         sentence = f"{type(error).__name__}: {error} (CENOTE_DEBUG=1 shows where)"
     print(f"cenote {command}: {sentence}", file=sys.stderr)

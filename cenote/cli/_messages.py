@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from glob import has_magic
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from ..options import suggest
 
+RESUMES = "resumes"  # argument of a KeyboardInterrupt
 # The arguments of `main` when it is called from Python; empty when they are those of the process.
 ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
 
@@ -48,6 +49,15 @@ def check_output_folder(folder: Path | None) -> None:
         raise ValueError(f"-o {folder}: {existing} is not writable")
 
 
+@contextmanager
+def output_folder(folder: Path | None, *results: str) -> Iterator[None]:
+    """Lock the folder that this command writes, and refuse the results of another command."""
+    from cenote.data.files import command_folder
+
+    with nullcontext() if folder is None else command_folder(folder, command_line(), results):
+        yield
+
+
 def check_data(data: str) -> None:
     """Raise ValueError if the data set does not exist; called before torch is imported."""
     from cenote.data.sources import check_exists
@@ -57,14 +67,43 @@ def check_data(data: str) -> None:
 
 def check_photos(paths: Sequence[str]) -> None:
     """Raise ValueError if no path exists; called before torch is imported."""
+    from cenote.data.sources import names_a_dataset
     from cenote.data.video import split_frame
 
+    if len(paths) == 1 and names_a_dataset(paths[0]):
+        return
     files = {path: os.path.expanduser(split_frame(path)[0]) for path in paths}
     missing = [
         path for path, file in files.items() if not (os.path.lexists(file) or has_magic(file))
     ]
     if missing and len(missing) == len(files):
         raise ValueError(", ".join(f"{path}: no such file or folder" for path in missing))
+
+
+def split_run(
+    paths: Sequence[str], model: Path | str | None = None
+) -> tuple[Path | None, Sequence[str]]:
+    """Return the folder of the saved model, if the first path is one, and the photographs.
+
+    `model` is what --model names, if the command has it.
+    """
+    from cenote.data import find_images
+
+    if not paths:
+        raise ValueError("no photographs found: name files, folders or globs")
+    first = Path(paths[0])
+    if (first / "config.json").is_file():
+        if model is not None:
+            raise ValueError(f"{first} and --model {model} are two models: name one")
+        if len(paths) == 1:
+            raise ValueError(f"{first} is a saved model: name photographs after it")
+        return first, paths[1:]
+    if len(paths) > 1 and model is None and not first.suffix:
+        try:
+            find_images([first])
+        except ValueError:
+            raise ValueError(f"{first} is neither a saved model nor a photograph") from None
+    return None, paths
 
 
 def pluralize(number: int, noun: str, plural: str = "") -> str:
@@ -89,12 +128,11 @@ def fail(command: str, message: str) -> NoReturn:
 
 @contextmanager
 def report_interrupt() -> Iterator[None]:
-    """Explain on Ctrl-C that the command can be resumed."""
+    """Mark Ctrl-C in a command that can be resumed: `main` prints the command that does."""
     try:
         yield
     except KeyboardInterrupt:
-        print_message("interrupted; the same command resumes")
-        raise
+        raise KeyboardInterrupt(RESUMES) from None
 
 
 class MessageHandler(logging.Handler):

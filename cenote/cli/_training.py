@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 
+from ..options import option_message
 from ..train.config import DEFAULTS, Options, default_config, flags_of
-from ._messages import fail
+from ._messages import RESUMES, fail, report_interrupt
 
 if TYPE_CHECKING:
     from cenote.train.config import RunConfig
@@ -114,10 +115,13 @@ def config_of(command: str, options: Any, data: str = "") -> RunConfig:
 
 @contextmanager
 def exit_if_stopped(command: str) -> Iterator[None]:
-    """End with code 1 and a message if a run stops before its end."""
-    from cenote.train.log import Stopped
+    """End with code 1 and a message if a run stops before its end; an interrupted one resumes."""
+    from cenote.train.log import Interrupted, Stopped
 
     try:
-        yield
+        with report_interrupt():
+            yield
+    except Interrupted:
+        raise KeyboardInterrupt(RESUMES) from None
     except Stopped as stop:
-        fail(command, str(stop))
+        fail(command, option_message(stop))

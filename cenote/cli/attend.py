@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ._messages import check_photos, pluralize
+from ._messages import check_photos, output_folder, pluralize, split_run
 from ._options import Device
 
 
@@ -15,7 +15,7 @@ def run(
     photos: Annotated[
         tuple[str, ...],
         tyro.conf.Positional,
-        tyro.conf.arg(metavar="PHOTO...", help_behavior_hint=""),
+        tyro.conf.arg(metavar="[RUN] PHOTO...", help_behavior_hint=""),
     ],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = Path("out"),
     backbone: str = "lite0",
@@ -27,7 +27,7 @@ def run(
     ] = None,
     model: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None,
     text: Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = None,
-    map: Literal["auto", "object", "pool", "cls", "rollout", "cam", "gradcam"] = "auto",
+    map: Literal["auto", "object", "own", "pool", "cls", "rollout", "cam", "gradcam"] = "auto",
     block: Annotated[
         int | Literal["all"] | None,
         tyro.conf.arg(metavar="N|all", help_behavior_hint="(default: the last)"),
@@ -51,7 +51,7 @@ def run(
     classes). Exit code 1: some photographs failed, the others are done; 2: nothing could be done.
 
     Args:
-        photos: files, folders (searched recursively) and globs.
+        photos: a saved model, or none; then files, folders (searched recursively) and globs.
         out: output folder.
         backbone: name in timm, hf-hub:OWNER/NAME, local-dir:FOLDER, hf:OWNER/NAME or hf:FOLDER
             (transformers), or lite0, whose weights need no download.
@@ -62,9 +62,9 @@ def run(
         text: show where this is, such as "a dog", by default with text-space.
         map: kind of map. object is where the objects are: what stands out from the background in
             these photographs together, or for fewer than 8 what a saved model has stored; its mask
-            and box are above its threshold. auto is object
-            without --model and --pool; with one of them the pool's own map, CLS attention, or the
-            class activation map of the predicted class.
+            and box are above its threshold. own is where the pooling looks: its attention, else
+            that of CLS, else the class activation map of the predicted class. auto is object for a
+            backbone, whose boxes are right more often, and own with --model or --pool.
         block: of CLS attention, the block of the ViT, counted from 0; with all the contact sheet
             shows the map of each block.
         head: index of the map to show if there are several, or all for each in the contact sheet.
@@ -85,8 +85,12 @@ def run(
     from cenote.report.attend import attend_photos
 
     use_device(device)
-    folder = None if model is None or text is not None else Path(model)
-    bare = pool is None and model is None and text is None
+    folder, images = split_run(photos, model)
+    if folder is not None and text is not None:
+        raise ValueError(f"--text needs an image-text model, {folder} has classes")
+    if model is not None and text is None:
+        folder = Path(model)
+    bare = pool is None and folder is None and text is None
     if registers and not bare:
         raise ValueError(
             "--registers is for a ViT of --backbone, without --pool, --model and --text"
@@ -100,7 +104,8 @@ def run(
     predictor = PhotoPredictor(
         network, map, size, share, batch, head, block, trained, bare, folder, registers
     )
-    outcome = attend_photos(predictor, photos, out)
+    with output_folder(out, "attention.json"):
+        outcome = attend_photos(predictor, images, out)
     photographs = pluralize(outcome.done, "photograph")
     files = f"{out / 'contact_sheet.jpg'}, attention.npz, attention.json, attention.csv"
     print(f"{photographs}, {predictor.describe()}: {files}")

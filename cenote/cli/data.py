@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from ._messages import check_output_folder, fail
+from ._messages import check_output_folder, fail, pluralize
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
@@ -103,15 +103,17 @@ def _find_errors(dataset: Dataset, backbone: str, folder: Path) -> str:
         images, errors, outliers = find_label_errors(
             model, dataset, count_workers("auto"), progress
         )
-    write_label_errors(images, errors, outliers, folder)
+    has_sheet = write_label_errors(images, errors, outliers, folder)
     count, likely = round(errors.wrong.sum()), int((errors.wrong > 0.5).sum())
+    unusual = pluralize(int((outliers > OUTLIER).sum()), "outlier")
     share = f"{count:,} of {len(images):,} labels ({100 * count / len(images):.1f}%)"
-    return (
-        f"About {share} are wrong, estimated with {backbone}; {likely:,} are more likely wrong than "
-        f"right:\n{folder / 'errors.csv'} ranks all. "
-        f"{int((outliers > OUTLIER).sum()):,} are outliers: {folder / 'outliers.csv'}.\n"
-        f"The first of both: {folder / 'errors.jpg'}"
-    )
+    sentences = f"About {share} are wrong, {likely:,} are more likely wrong than right"
+    if not count and not likely:
+        sentences = f"None of {len(images):,} labels looks wrong"
+    sentences += f", estimated with {backbone}; {unusual}.\n"
+    if has_sheet:
+        sentences += f"They are shown in {folder / 'errors.jpg'}. "
+    return f"{sentences}All are ranked in {folder / 'errors.csv'} and {folder / 'outliers.csv'}."
 
 
 def _list_benchmarks(json: bool) -> None:

@@ -213,8 +213,7 @@ def run_stage(stage: Stage, demo: DemoOptions) -> StageRecord:
     write_json(path, record)
     if code:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        # A training that is interrupted saves a checkpoint, says so and ends with code 1.
-        if code == 130 or (lines and ": interrupted;" in lines[-1]):
+        if code == 130:
             raise KeyboardInterrupt
         ending = "\n".join(lines[-MAX_LOG_LINES:])
         fail(

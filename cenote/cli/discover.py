@@ -15,9 +15,11 @@ from ._messages import (
     check_output_folder,
     check_photos,
     command_line,
+    output_folder,
     parse_names,
     pluralize,
     report_interrupt,
+    split_run,
 )
 from ._options import BoxFormats, Device, Workers
 
@@ -29,7 +31,7 @@ def run(
     images: Annotated[
         tuple[str, ...],
         tyro.conf.Positional,
-        tyro.conf.arg(metavar="IMAGES...", help_behavior_hint=""),
+        tyro.conf.arg(metavar="[RUN] IMAGES...", help_behavior_hint=""),
     ],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = Path("found"),
     method: Annotated[str, tyro.conf.arg(metavar="NAMES")] = "object",
@@ -66,7 +68,8 @@ def run(
     done; 2: nothing could be done.
 
     Args:
-        images: files, folders (searched recursively), globs, or one data set as for cenote fit.
+        images: a saved model, or none; then files, folders (searched recursively), globs, or one
+            data set as for cenote fit.
         out: output folder.
         method: object (one object per photograph: what the photographs have in common), tokencut,
             lost, maskcut (up to three objects), dinoseg, dinoseg-compat; several with commas; or
@@ -127,12 +130,14 @@ def run(
             raise ValueError(f"{option} is an option of --method {names}")
     check_output_folder(out)
     failures = Failures("discover")
-    dataset = _open(images, out, methods, failures)
+    folder, photos = split_run(images, model)
+    dataset = _open(photos, out, methods, failures)
     if split is not None:
         dataset = dataset.split(split)
-    network, _ = open_model(backbone, weights, None, model)
+    network, _ = open_model(backbone, weights, None, folder or model)
     with (
         report_interrupt(),
+        output_folder(out, "results.json"),
         progress_bar("objects", len(dataset)) as bar,
         DiscoveredFiles(dataset, out, format, methods) as files,
     ):
@@ -151,7 +156,7 @@ def run(
             pad=pad,
             dino_positions=dino_positions,
             refined=refine,
-            folder=model,
+            folder=folder or model,
         )
     report.details = {"data": dataset.name, "backbone": network.backbone.name, "size": size}
     for message in report.unreadable:

@@ -11,13 +11,18 @@ import tyro
 from ._messages import check_data
 from ._options import Device, Workers
 
+OF_BACKBONES = ("knn", "linear", "retrieve")  # protocols that need vectors alone
+
 
 def run(
-    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|BACKBONE")],
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
     on: Annotated[str, tyro.conf.arg(metavar="NAMES")] = "classify",
     out: Annotated[
         Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help_behavior_hint="")
+    ] = None,
+    weights: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: its own)")
     ] = None,
     split: Annotated[
         str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: see above)")
@@ -49,11 +54,13 @@ def run(
     zero-shot: how well GSP's prototypes of some classes predict the mean vectors of others.
 
     Args:
-        folder: a saved model, for instance a run of cenote fit.
+        folder: a saved model, for instance a run of cenote fit; for knn, linear and retrieve also a
+            backbone, whose vectors are those of its own pooling.
         data: as for cenote fit.
         on: protocols, separated by commas: classify, knn, linear, retrieve, localize, discover,
             segment, background, corruption, imagenet-a, jaccard, zero-shot.
         out: also write results.json, pictures and an HTML report (index.html) to this folder.
+        weights: a local checkpoint of the backbone.
         split: the images to evaluate on; by default test, or what was held out of the data that the
             run was trained on, or all.
         batch: images per batch.
@@ -67,8 +74,16 @@ def run(
     """
     check_data(data)
 
+    from contextlib import nullcontext
+
     import cenote.train.segmentation  # noqa: F401 (registers the protocol "segment")
-    from cenote.cli._messages import check_output_folder, command_line, parse_names
+    from cenote.cli._messages import (
+        check_output_folder,
+        command_line,
+        output_folder,
+        parse_names,
+        report_interrupt,
+    )
     from cenote.data import open_dataset
     from cenote.data.processes import count_workers
     from cenote.device import default_device, use_device
@@ -76,6 +91,7 @@ def run(
     from cenote.evaluate.run import run_protocols
     from cenote.evaluate.splits import evaluation_splits, log_fold
     from cenote.models import load
+    from cenote.predict.open_model import open_model
     from cenote.train.configure import parse_pairs
 
     use_device(device)
@@ -83,11 +99,20 @@ def run(
     if settings and "segment" not in names:
         raise ValueError("--settings are those of segment: --on segment")
     check_output_folder(out)
+    is_run = folder.exists()
+    if not is_run and not set(names) <= set(OF_BACKBONES):
+        raise ValueError(
+            f"there is no saved model in {folder}; of a backbone, {', '.join(OF_BACKBONES)} are "
+            "evaluated (--on knn)"
+        )
+    if is_run and weights is not None:
+        raise ValueError(f"--weights {weights}: the model in {folder} has its own, leave it out")
     dataset = open_dataset(data)
     splits = evaluation_splits(folder, dataset, split)
+    model = load(folder) if is_run else open_model(str(folder), weights)[0]
     evaluation = Evaluation(
         folder=folder,
-        model=load(folder).eval().to(default_device()),
+        model=model.eval().to(default_device()),
         splits=splits,
         out=out,
         batch=batch,
@@ -100,11 +125,14 @@ def run(
     )
     log_fold(folder)
     separator = ""
-    for name, report in run_protocols(evaluation, names, command_line()):
-        if not json:
-            title = f"{name}\n" * (len(names) > 1)
-            print(separator + title + report.table(splits.name))
-            separator = "\n"
+    resumable = out is not None and any(PROTOCOLS[name].resumable for name in names)
+    interrupts = report_interrupt() if resumable else nullcontext()
+    with interrupts, output_folder(out, "results.json"):
+        for name, report in run_protocols(evaluation, names, command_line()):
+            if not json:
+                title = f"{name}\n" * (len(names) > 1)
+                print(separator + title + report.table(splits.name))
+                separator = "\n"
     if json:
         print(to_json.dumps(evaluation.results, indent=2, allow_nan=False))
     elif out is not None:

@@ -28,9 +28,19 @@ WORDS_HINT = "(default: the model's own, or ImageNet-21k's)"
 
 
 def run(
-    data: Annotated[tuple[str, ...], Positional, arg(metavar="DATA...")],
+    data: Annotated[
+        tuple[str, ...], Positional, arg(metavar="DATA...", help_behavior_hint="")
+    ] = (),
+    *,
     out: Annotated[str, arg(aliases=["-o"], metavar="INDEX")],
+    shards: Annotated[
+        Path | None, arg(name="from", metavar="FOLDER", help_behavior_hint="")
+    ] = None,
     model: Annotated[str | None, arg(metavar="NAME", help_behavior_hint=MODEL_HINT)] = None,
+    backbone: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None,
+    weights: Annotated[
+        Path | None, arg(metavar="FILE", help_behavior_hint="(default: its own)")
+    ] = None,
     words: Annotated[str | None, arg(metavar="FILE", help_behavior_hint=WORDS_HINT)] = None,
     precision: Annotated[
         Literal["float32", "float16"] | None,
@@ -53,9 +63,12 @@ def run(
     Args:
         data: files, folders (searched recursively), globs, or one data set as for cenote fit.
         out: a folder, or Milvus: http://HOST:19530/NAME, or a file that ends in .db.
-        model: text-space (no download), open_clip/MODEL/WEIGHTS, or a folder of cenote clip. For
-            search by image alone: a saved model, such as a run of cenote fit, or timm/BACKBONE or
-            timm/BACKBONE/FILE, a backbone with its own pooling, its weights in FILE.
+        shards: instead of DATA, a folder of vectors that cenote embed DATA -o FOLDER wrote.
+        model: text-space (no download), open_clip/MODEL/WEIGHTS, or a folder of cenote clip; for
+            search by image alone a saved model, such as a run of cenote fit.
+        backbone: instead of a model, for search by image alone: timm's name, hf-hub:OWNER/NAME,
+            local-dir:FOLDER, hf:OWNER/NAME or hf:FOLDER (transformers), with its own pooling.
+        weights: a local checkpoint of the backbone.
         words: FreeDom's word list, one word a line or a CSV; a small CLIP has its classes; none:
             no words are stored.
         precision: of the vectors of a new index in a folder.
@@ -65,6 +78,17 @@ def run(
         batch: images at a time.
         quiet: print only failures, as for a scheduled job.
     """
+    if shards is not None:
+        for option, value in {
+            "DATA": data,
+            "--model": model,
+            "--backbone": backbone,
+            "--words": words,
+        }.items():
+            if value:
+                raise ValueError(f"{option} is stored in {shards}: leave it out")
+        _index_shards(shards, out, precision, approximate, quiet)
+        return
     check_photos(data)
 
     from cenote.data.processes import count_workers
@@ -78,6 +102,7 @@ def run(
     if not data:
         raise ValueError("no images: name files, folders, globs or a data set")
     check_number("--batch", batch, whole=True, least=1)
+    model = _model_name(model, backbone, weights)
     use_device(device)
     readers = count_workers(workers)
     backend = find_backend(out)
@@ -113,6 +138,59 @@ def run(
         failures(failure)
     if not quiet:
         print(_summary(report, store))
+    failures.exit()
+
+
+def _model_name(model: str | None, backbone: str | None, weights: Path | None) -> str | None:
+    """Return the name that the index stores: timm/BACKBONE/FILE for a backbone."""
+    if backbone is None:
+        if weights is not None:
+            raise ValueError(f"--weights {weights} needs the name of the backbone: --backbone NAME")
+        return model
+    if model is not None:
+        raise ValueError("give either --model or --backbone")
+    if weights is None:
+        return f"timm/{backbone}"
+    if ":" in backbone:
+        raise ValueError(f"--weights {weights}: '{backbone}' has its own, leave it out")
+    if not weights.is_file():
+        raise FileNotFoundError(2, "no such weights file", str(weights))
+    return f"timm/{backbone}/{weights}"
+
+
+def _index_shards(
+    shards: Path, out: str, precision: str | None, approximate: str, quiet: bool
+) -> None:
+    from dataclasses import replace
+
+    from cenote.progress import progress_bar
+    from cenote.search.load import find_store, load_model, load_word_memory, open_store
+    from cenote.search.store import IndexBusy
+    from cenote.search.vector_shards import count_images, index_shards, read_description
+
+    description = replace(read_description(shards), dtype=precision or "float16")
+    store, failures = find_store(out), Failures("index")
+    if store is None:
+        store = open_store(out, description)
+    elif store.description.identity != description.identity:
+        model = store.description.model
+        raise ValueError(f"{out} was made with the model '{model}': name another index")
+    try:
+        with report_interrupt(), progress_bar("index", count_images(shards), hidden=quiet) as bar:
+            report = index_shards(store, shards, bar.update)
+        texts = None
+        if approximate != "no" and store.description.words:
+            texts = load_word_memory(store, load_model(store)).vectors
+        message = store.update_approximate(approximate, texts)
+    except IndexBusy as error:
+        fail("index", str(error))
+    if message and not quiet:
+        print_message(message)
+    for failure in report.failed:
+        failures(failure)
+    if not quiet:
+        counts = f"{report.added} added, {report.same} unchanged"
+        print(f"{pluralize(len(store), 'image')} in {store.where}: {counts}")
     failures.exit()
 
 

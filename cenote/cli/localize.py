@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,9 +12,11 @@ from ._messages import (
     Failures,
     check_output_folder,
     check_photos,
+    output_folder,
     pluralize,
     print_message,
     report_interrupt,
+    split_run,
 )
 from ._options import BoxFormats, Device, Workers
 
@@ -110,7 +111,7 @@ def run(
     if not written:
         raise ValueError("nothing would be written: name a --format, or --masks or --pictures")
     check_output_folder(out)
-    folder, images = _split(paths)
+    folder, images = split_run(paths)
     model, _ = open_model(folder=folder)
     if calibrate is None:
         chosen, predictor = threshold_for(model, folder, threshold, map, size)
@@ -126,9 +127,11 @@ def run(
     if not len(dataset):
         raise ValueError("no photographs found: name files, folders or globs")
     files = LocalizedFiles(dataset, out, format)
-    with report_interrupt():
+    with report_interrupt(), output_folder(out, *(name.rstrip("/") for name in written)):
         predictor.fit(dataset, folder)
         threshold_line = f"threshold {chosen.value:.2f} ({chosen.source})"
+        if folder is None:
+            print_message("classes of ImageNet, by lite0: name a saved model for your own")
         warnings = (*chosen.doubts, *predictor.doubts())
         for message in (predictor.describe(), threshold_line, *warnings):
             print_message(message)
@@ -136,23 +139,6 @@ def run(
     boxes, photographs = pluralize(files.boxes, "box", "boxes"), pluralize(files.done, "photograph")
     print(f"{boxes} in {photographs}: {', '.join(written)} in {out}")
     failures.exit()
-
-
-def _split(paths: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
-    """Return the folder of the saved model, if the first path is one, and the photographs."""
-    from cenote.data import find_images
-
-    if not paths:
-        raise ValueError("no photographs found: name files, folders or globs")
-    first = Path(paths[0])
-    if (first / "config.json").is_file():
-        return first, paths[1:]
-    if len(paths) > 1:
-        try:
-            find_images([first])
-        except ValueError:
-            raise ValueError(f"{first} is neither a saved model nor a photograph") from None
-    return None, paths
 
 
 def _calibrate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from ._messages import report_interrupt
 from ._options import Device
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ Name = Annotated[
 ]
 
 SHOWN = 6  # commands
+INPUT = re.compile(r"[\w-]+")
 
 
 def run(
@@ -63,6 +66,8 @@ def run(
         return
     item = find_item(name)
     if out is None:
+        if data:
+            raise ValueError("--data is for making the table: give its folder, -o FOLDER")
         print(_describe(item, scale))
         return
     if not item.commands:
@@ -71,8 +76,9 @@ def run(
     if seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
     cells = make_cells(item, scale, inputs, seeds, out)
+    absent = {key: what for key, what in item.inputs.items() if key not in inputs}
     if not cells:
-        needed = ", ".join(f"{key} ({what})" for key, what in item.inputs.items())
+        needed = ", ".join(f"{key} ({what})" for key, what in absent.items())
         raise ValueError(f"{name} needs --data: {needed}")
     selected = [cell for cell in cells if fnmatch(f"{cell.row} | {cell.column}", only)]
     if not selected:
@@ -81,6 +87,10 @@ def run(
     use_device(device)
     result = TableResult(item, scale, inputs)
     _refuse_another(result, out)
+    everything = make_cells(item, scale, dict.fromkeys(item.inputs, ""), seeds, out)
+    if len(cells) < len(everything):
+        share = f"{len(cells) // seeds} of {len(everything) // seeds} cells"
+        print(f"{share} can be made; the others need --data for {', '.join(absent)}.")
     datasets = [text for key, text in inputs.items() if key != "words"]  # which is a file
     images = {text: count_training_images(text) for text in datasets}
     missing = [job for job in list_jobs(selected) if not job.done]
@@ -89,8 +99,9 @@ def run(
     if missing and scale == "paper" and not yes:
         print("Add --yes to start.")
         return
-    for _ in run_cells(selected):
-        replace(result, scores=measure(cells)).write(out)
+    with report_interrupt():
+        for _ in run_cells(selected):
+            replace(result, scores=measure(cells)).write(out)
     result = replace(result, scores=measure(cells))
     result.write(out)
     print(f"\n{result.text()}\n\n{out}: {result.file_name}.md, {result.file_name}.json")
@@ -115,7 +126,7 @@ def _named_input(item: Item, text: str) -> tuple[str, str]:
     from cenote.options import check_known
 
     key, equals, value = text.partition("=")
-    if not (equals and key.isidentifier()):
+    if not (equals and INPUT.fullmatch(key)):
         return "data", text
     check_known("input", key, item.inputs)
     return key, value
@@ -123,15 +134,21 @@ def _named_input(item: Item, text: str) -> tuple[str, str]:
 
 def _listing() -> str:
     from cenote.report.table import align_columns
+    from cenote.reproduce import find_item
     from cenote.reproduce.papers import list_items
 
     rows = [("name", "cells", "what it shows")]
     for item in list_items():
+        made = find_item(item.names[0])  # an equal item, if there is one
         cells = "-"
-        if item.commands:
-            cells = f"{len(item.rows)} x {len(item.columns)}"
+        if made.commands:
+            cells = f"{len(made.rows)} x {len(made.columns)}"
         rows += [(name, cells, item.shows) for name in item.names]
-    return align_columns(rows, words=(0, 2))
+    return (
+        f"{align_columns(rows, words=(0, 2))}\n\n"
+        "cenote reproduce NAME shows its commands and the paper's numbers. With -o FOLDER and --data "
+        "it makes a table that has cells; the others are made by the commands that it shows."
+    )
 
 
 def _describe(item: Item, scale: str) -> str:

@@ -21,7 +21,8 @@ from ._resident import open_searcher, run_in_resident_process
 
 if TYPE_CHECKING:
     from cenote.search.maxsim import CellMatch
-    from cenote.search.query import RankedImage, SearchAnswer, SearchRequest
+    from cenote.search.query import SearchAnswer, SearchRequest
+    from cenote.search.results import RankedImage
 
 T = TypeVar("T")
 CSV_COLUMNS = (
@@ -320,7 +321,8 @@ def _reasons(why: Mapping[str, Any]) -> str:
     """Return a line for each reason."""
     lines = dict(why)
     lines["terms"] = ", ".join(f"{term['text']} {term['weight']:+g}" for term in why["terms"])
-    lines["images"] = ", ".join(why.get("images", ()))
+    for name in ("images", "nearest"):
+        lines[name] = ", ".join(why.get(name, ()))
     if "words" in why:
         lines["words"] = ", ".join(f"{w['word']} {w['weight']:.2f}" for w in why["words"])
     if "proxies" in why:

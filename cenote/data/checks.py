@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+MAX_YAML = 1_000_000  # characters
 MAX_NAMES = 8  # of a folder's contents in a message
 
 
@@ -77,6 +80,12 @@ def read_json(path: Path) -> Any:
     """Return the contents of a JSON file; a damaged file is a ValueError that names it."""
     with errors_in(path):
         return json.loads(path.read_bytes())
+
+
+def read_yaml(text: str) -> Any:
+    """Return the contents of YAML. PyYAML reads a megabyte a second: longer text is refused."""
+    check(len(text) <= MAX_YAML, f"{len(text)} characters of YAML; at most {MAX_YAML} are read")
+    return yaml.safe_load(text)
 
 
 def check_entries(

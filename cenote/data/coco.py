@@ -17,7 +17,7 @@ from PIL import Image
 
 from .checks import LayoutError, check, check_entries, read_json
 from .dataset import Dataset, pack
-from .images import BadImage, read_image
+from .images import MAX_PIXELS, BadImage, read_image
 from .record import SPLITS, Box, Problem, Record, box_classes
 from .table import Strings, StringsBuilder
 
@@ -73,6 +73,8 @@ class _Annotations:
         self.listed = check_entries(file.path, content["images"], "id", what="image")
         entries = content.get("categories", [])
         categories = check_entries(file.path, entries, "id", "name", what="category")
+        ids = [entry["id"] for entry in (*categories, *self.listed)]
+        check(all(map(_is_id, ids)), f"{file.path}: an id is not a number")
         self.categories = {int(c["id"]): str(c["name"]) for c in categories}
         # Without: image_info_test2017.json, captions. Nothing is known about the classes.
         self.has_instances = bool(categories and content.get("annotations"))
@@ -121,13 +123,19 @@ def _records(
                     boxes.append(_box(annotation, source.categories))
                     polygons = _segmentation(annotation.get("segmentation") or [])
                     outlines += [(polygon, boxes[-1].crowd) for polygon in polygons]
-                except (ValueError, TypeError, LookupError) as error:
+                except (ValueError, TypeError, LookupError, OverflowError) as error:
                     reason = f"{error} is missing" if isinstance(error, KeyError) else error
                     number = annotation.get("id")
                     yield Problem(f"{source.path}: annotation {number} of {path}: {reason}")
+            try:
+                sizes.extend(_image_size(image))
+            except (ValueError, TypeError, OverflowError):
+                size = f"{image.get('width')!r:.20} x {image.get('height')!r:.20}"
+                yield Problem(f"{source.path}: {path} cannot have {size} pixels")
+                continue
             if outlines:
-                segmentations.put(len(sizes) // 2, json.dumps(outlines, separators=(",", ":")))
-            sizes.extend(int(image.get(side) or 0) for side in ("height", "width"))
+                row = len(sizes) // 2 - 1
+                segmentations.put(row, json.dumps(outlines, separators=(",", ":")))
             caption = "\n".join(captions) or None
             labels = box_classes(boxes) if source.has_instances else None
             yield Record(
@@ -163,6 +171,13 @@ class _CocoPixels(NamedTuple):
         return union
 
 
+def _image_size(image: Object) -> tuple[int, int]:
+    """Return height and width, 0 where the file does not say."""
+    height, width = (int(image.get(side) or 0) for side in ("height", "width"))
+    check(0 <= height * width <= MAX_PIXELS and height >= 0, "more than an image has")
+    return height, width
+
+
 def _box(annotation: Object, categories: Mapping[int, str]) -> Box:
     x, y, width, height = (float(value) for value in annotation["bbox"])
     check(width > 0 and height > 0, f"its box is {width:g} x {height:g} pixels")  # also for NaN
@@ -182,9 +197,14 @@ def _read_content(path: Path) -> dict[str, Any]:
     return content  # type: ignore[no-any-return]
 
 
+def _is_id(value: object) -> bool:
+    return isinstance(value, int | float | str)  # some exporters write names as ids of images
+
+
 def _file_name(image: Object) -> str | None:
     """Return the file name; LVIS has only the end of the URL."""
-    return image.get("file_name") or str(image.get("coco_url", "")).rpartition("/")[2] or None
+    name = image.get("file_name") or str(image.get("coco_url", "")).rpartition("/")[2]
+    return name if isinstance(name, str) and name else None
 
 
 def _tag(path: Path) -> str:
@@ -289,6 +309,7 @@ def unpack_runs(text: str) -> list[int]:
             raise ValueError(f"{character!r} is not a character of compressed run lengths")
         value |= (bits & 31) << shift
         shift += 5
+        check(shift <= 60, "a run is longer than any image")
         if not bits & 32:
             if bits & 16:
                 value -= 1 << shift

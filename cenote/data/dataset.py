@@ -15,7 +15,7 @@ from PIL import Image
 from .checks import check
 from .images import MaskCodes, read_image, read_mask
 from .record import Problem, Record, RetrievalQuery
-from .table import Categories, RecordTable, RecordTableBuilder, natural
+from .table import Categories, RecordTable, RecordTableBuilder, natural, readable_name
 
 MAX_PROBLEMS = 1000  # messages kept; further problems are counted
 
@@ -198,6 +198,7 @@ def pack(
         problems[MAX_PROBLEMS:] = [f"and {len(problems) - MAX_PROBLEMS} more"]
     if classes is None:
         classes = sorted(builder.labels, key=class_order)
+    classes = [readable_name(name) for name in classes]
     unknown = ", ".join(sorted(builder.labels.difference(classes))[:5])
     check(not unknown, f"{name}: classes that are not among its {len(classes)}: {unknown}")
     dataset = Dataset(builder.build(classes), root, name, classes)

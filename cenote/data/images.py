@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,8 @@ SUFFIXES = {
     *(".jpg", ".jpeg", ".jfif", ".mpo", ".png", ".apng", ".webp", ".avif", ".gif", ".tif"),
     *(".tiff", ".bmp", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".tga", *HEIF, *RAW),
 }
+START_OF_SCAN = re.compile(rb"\xff\xda\x00[\x08\x0a\x0c\x0e]")  # of a JPEG, with its length
+MAX_SCANS = 32  # encoders write about 10
 MAX_PIXELS = 178_956_970  # Pillow's limit; half a gigabyte as RGB
 
 FULL_SIZE = "full size"  # in `Image.info`, of a JPEG that was decoded at a fraction of it
@@ -118,6 +121,8 @@ def open_raw(
         with Image.open(source, formats=_formats()) as image:
             size = image.size
             _check_pixels(path, size, max_pixels)
+            if image.info.get("progressive"):
+                _check_scans(path, content)
             if min_side is not None:
                 image.draft(None, (min_side, min_side))  # does nothing to other formats
             image.load()
@@ -166,10 +171,25 @@ def _check_file(path: AnyPath) -> None:
         raise BadImage(path, "the file is empty")
 
 
+@contextmanager
+def open_regular(path: AnyPath) -> Iterator[BinaryIO]:
+    """Open a file for reading; raise ValueError for pipes and devices, which would block."""
+    _check_file(path)
+    with open(path, "rb") as file:
+        yield file
+
+
 def _check_pixels(path: AnyPath, size: tuple[int, int], limit: int) -> None:
     if size[0] * size[1] > limit:
         pixels = f"{size[0]} x {size[1]} pixels; the limit is {limit / 1e6:.3g} megapixels"
         raise BadImage(path, f"{TOO_LARGE}: {pixels}")
+
+
+def _check_scans(path: AnyPath, content: bytes | None) -> None:
+    """Refuse progressive JPEGs of many scans: every scan decodes all pixels again."""
+    scans = len(START_OF_SCAN.findall(Path(path).read_bytes() if content is None else content))
+    if scans > MAX_SCANS:
+        raise BadImage(path, f"a JPEG of {scans} scans; the limit is {MAX_SCANS}")
 
 
 def find_images(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from .checks import check, check_entries, errors_in
+from .csv_files import unquote_formula
 from .dataset import Dataset, pack
 from .images import is_image_name
 from .record import Box, Problem, Record, box_classes
@@ -43,6 +44,7 @@ NO_ATTRIBUTES = {
     *("attributes", "polygons", ""),
 }
 ABSENT = "\0"  # in place of a column's name
+TOO_DEEP = "its JSON is nested too deeply"
 MAX_VALUES = 10_000  # of an attribute; a column with more is an identifier
 
 Row = Mapping[str, Any]
@@ -128,8 +130,10 @@ class _ListReader:
             self.learn(row)
         try:
             return self._record(row)
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
             return Problem(f"{self.path}, line {line}: {error}")
+        except RecursionError:
+            return Problem(f"{self.path}, line {line}: {TOO_DEEP}")
 
     def _record(self, row: Row) -> Record:
         texts = {key: _text(row.get(self.names[key])) for key in TEXT_COLUMNS}
@@ -271,8 +275,10 @@ def _csv_rows(file: TextIO) -> Iterator[NumberedRow]:
     reader = csv.DictReader((line.replace("\0", "") for line in file), delimiter=delimiter)
     try:
         for row in reader:
-            extra = Problem("more values than columns")
-            yield reader.line_num, extra if None in row else row
+            if None in row:
+                yield reader.line_num, Problem("more values than columns")
+            else:
+                yield reader.line_num, {k: v and unquote_formula(v) for k, v in row.items()}
     except csv.Error as error:
         yield reader.line_num, Problem(str(error))
 
@@ -285,6 +291,8 @@ def _jsonl_rows(file: TextIO) -> Iterator[NumberedRow]:
             row = json.loads(text)
         except ValueError as error:
             row = Problem(f"not JSON ({error})")
+        except RecursionError:
+            row = Problem(TOO_DEEP)
         if isinstance(row, dict | Problem):
             yield line, row
         else:

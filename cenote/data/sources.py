@@ -12,9 +12,11 @@ from pathlib import Path
 from ..options import check_known
 from .checks import LayoutError, list_contents
 from .dataset import Dataset, pack
+from .digests import digest_of
 from .images import find_images, images_in_file, list_folder, walk
 from .lists import SUFFIXES, read_list
 from .record import SPLITS, Problem, Record
+from .shards import is_sharded, read_shards
 from .video import is_video_name
 from .voc import annotation_folder, read_voc
 from .write_boxes import is_cenote_file
@@ -37,8 +39,10 @@ def open_dataset(data: str | Path, split: str | None = None) -> Dataset:
     A folder (class folders, or one with annotations.csv, VOC's Annotations/, COCO's annotations/,
     YOLO's data.yaml), a list (.csv, .tsv, .txt, .jsonl, .json), YOLO's .yaml, `NAME:FOLDER` for a
     published data set (`cub:birds/CUB_200_2011`) or `NAME/DOMAIN:FOLDER` for one of its domains,
-    `collage:DATA` for collages of the images of any of these, `hf:NAME` for a Hugging Face data
-    set, or `world/small` and the other synthetic worlds.
+    `collage:DATA` for collages of the images of any of these, `sample/N:DATA` for N of the images,
+    `hf:NAME` for a Hugging Face data set, `wds:PATTERN` for tar shards of webdataset and
+    `parquet:PATTERN` for Parquet tables, both on this machine or at any address that fsspec knows,
+    or `world/small` and the other synthetic worlds.
     """
     dataset = _open(str(data))
     if split is not None:
@@ -69,10 +73,14 @@ def _open(data: str) -> Dataset:
         from .synthetic import world
 
         return world(data)
+    if is_sharded(data):
+        return read_shards(data)
     if name == "hf" and argument:
         from .huggingface import read_huggingface
 
         return read_huggingface(argument)
+    if name.startswith("sample/") and argument:
+        return _sample(_open(argument), name.partition("/")[2])
     if name == "collage" and argument:
         from .collages import make_collages
 
@@ -82,6 +90,22 @@ def _open(data: str) -> Dataset:
     name, _, domain = name.partition("/")
     dataset = find_benchmark(name).read(Path(argument).expanduser())
     return _one_domain(dataset, domain) if domain else dataset
+
+
+def _sample(dataset: Dataset, size: str) -> Dataset:
+    """Draw images, each class and split in its share; a larger sample contains a smaller one."""
+    if not size.isdecimal() or not int(size):
+        raise LayoutError(f"sample/{size}: the size of the sample must be a whole number above 0")
+    digests = [digest_of(os.fsencode(record.image)) for record in dataset]
+    groups = dict[tuple[str | None, str | None], list[int]]()
+    for i in sorted(range(len(dataset)), key=digests.__getitem__):
+        groups.setdefault((dataset[i].split, dataset[i].label), []).append(i)
+    order = [
+        ((rank + 0.5) / len(group), digests[i], i)
+        for group in groups.values()
+        for rank, i in enumerate(group)
+    ]
+    return dataset.select(sorted(i for *_, i in sorted(order)[: int(size)]))
 
 
 def _one_domain(dataset: Dataset, domain: str) -> Dataset:
@@ -200,7 +224,7 @@ def open_photographs(
     A folder stands for all photographs below it, except in the folders to `skip`, and except masks
     and pictures that an earlier `cenote discover` or `localize` wrote there.
     """
-    if len(images) == 1 and _names_a_dataset(images[0]):
+    if len(images) == 1 and names_a_dataset(images[0]):
         return open_dataset(images[0])
     skipped = [path.resolve() for path in skip]
     roots = [Path(image) for image in images if Path(image).is_dir()]
@@ -215,7 +239,8 @@ def open_photographs(
     return pack(records, Path(), "photographs")
 
 
-def _names_a_dataset(text: str) -> bool:
+def names_a_dataset(text: str) -> bool:
+    """Return whether a text is a list of images, NAME:FOLDER or the name of a synthetic world."""
     path = Path(text).expanduser()
     if path.exists():
         return path.is_file() and path.suffix.lower() in (*SUFFIXES, ".yaml", ".yml")

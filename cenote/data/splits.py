@@ -12,6 +12,7 @@ import numpy.typing as npt
 from .checks import check
 from .dataset import Dataset
 from .digests import digest_of
+from .table import encode_name
 
 TRAIN, VAL, TEST = ("train", "trainval", "train2017"), ("val", "val2017"), ("test",)
 UNBALANCED = 10  # ratio of the largest to the smallest class from which a message is logged
@@ -29,7 +30,7 @@ class Splits(NamedTuple):
         """Return a digest of the names and classes of the training and validation images."""
         records = (record for split in (self.train, self.val) for record in split)
         names = (f"{r.image}\0{'|'.join(r.labels or ()) or r.label}\n" for r in records)
-        return digest_of(*(name.encode("utf-8", "surrogateescape") for name in names)).hex()
+        return digest_of(*(encode_name(name) for name in names)).hex()
 
 
 def split(dataset: Dataset, share: float = 0.2, seed: int = 0, quiet: bool = False) -> Splits:
@@ -89,7 +90,7 @@ def _hold_out(dataset: Dataset, share: float, seed: int) -> npt.NDArray[np.bool_
     check(0 < share < 1, f"the share to hold out must be between 0 and 1, got {share}")
     held_out, decided = np.zeros(len(dataset), bool), np.zeros(len(dataset), bool)
     names = (record.image or str(i) for i, record in enumerate(dataset))
-    keys = np.array([digest_of(f"{seed}/{name}".encode()) for name in names])
+    keys = np.array([digest_of(encode_name(f"{seed}/{name}")) for name in names])
     for members in _members(dataset):
         count = min(max(round(share * len(members)), 1), len(members) - 1)
         count = max(count - int(held_out[members].sum()), 0)

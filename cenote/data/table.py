@@ -36,6 +36,19 @@ class Strings:
         return encoded.decode("utf-8", "surrogateescape")  # a file name need not be UTF-8
 
 
+def encode_name(name: str) -> bytes:
+    """Return the bytes of a file name, which need not be UTF-8; other halves of pairs become "?"."""
+    try:
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # JSON can name what no file name has: "\ud800"
+        return name.encode("utf-8", "replace")
+
+
+def readable_name(name: str) -> str:
+    """Return text in which bytes that are not UTF-8 are spelled: "\\xff"."""
+    return name if name.isascii() else encode_name(name).decode("utf-8", "backslashreplace")
+
+
 class StringsBuilder:
     """Collects the strings of some rows, in order; the other rows are None."""
 
@@ -43,7 +56,7 @@ class StringsBuilder:
         self.text, self.rows, self.lengths = bytearray(), array("q"), array("q")
 
     def put(self, row: int, value: str) -> None:
-        encoded = value.encode("utf-8", "surrogateescape")
+        encoded = encode_name(value)
         self.text += encoded
         self.rows.append(row)
         self.lengths.append(len(encoded))
@@ -80,7 +93,7 @@ class CategoriesBuilder:
 
     def put(self, row: int, value: str) -> None:
         self.rows.append(row)
-        self.codes.append(self.index.setdefault(value, len(self.index)))
+        self.codes.append(self.index.setdefault(readable_name(value), len(self.index)))
 
     def build(self, rows: int, order: list[str] | None = None) -> Categories:
         """Return the column with its names in this order, by default sorted by `natural`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -20,6 +19,7 @@ import yaml
 from PIL import Image, PngImagePlugin
 
 from .checks import check
+from .csv_files import CsvRows
 from .files import write_atomically, write_text
 from .images import read_image
 
@@ -113,15 +113,15 @@ class CsvWriter:
     """Writes one line per box; an image without boxes has a line without corners."""
 
     def __init__(self, file: TextIO, folder: Path) -> None:
-        self.lines, self.folder = csv.writer(file), folder
-        self.lines.writerow(CSV_HEADER)
+        self.lines, self.folder = CsvRows(file), folder
+        self.lines.write(CSV_HEADER)
 
     def add(self, image: ImageBoxes) -> None:
         columns = [relative_path(image.path, self.folder), *image.size]
         for label, box, score in image.labelled():
-            self.lines.writerow([*columns, label or "", *box, f"{score:.4f}"])
+            self.lines.write([*columns, label or "", *box, f"{score:.4f}"])
         if not len(image.boxes):
-            self.lines.writerow([*columns, image.label or "", "", "", "", "", ""])
+            self.lines.write([*columns, image.label or "", "", "", "", "", ""])
 
 
 class CocoWriter:

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from .checks import LayoutError, check, errors_in
+from .checks import LayoutError, check, errors_in, read_yaml
 from .dataset import Dataset, pack
 from .images import image_size, walk
 from .record import Box, Problem, Record, box_classes
@@ -22,7 +20,7 @@ def read_yolo(path: Path) -> Dataset:
     polygon becomes the box around it.
     """
     with errors_in(path):
-        description = yaml.safe_load(path.read_text(encoding="utf-8"))
+        description = read_yaml(path.read_text(encoding="utf-8"))
         names = description["names"]
         numbers = sorted(names) if isinstance(names, dict) else range(len(names))
         classes = {int(number): str(names[number]) for number in numbers}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..data import find_images, write_atomically
+from ..data.csv_files import write_csv
 from ..data.files import write_text
 from ..data.images import stretch
 from ..data.write_boxes import CSV_HEADER, relative_path
@@ -55,8 +55,7 @@ def attend_photos(
     files = [f for f in find_images(paths, on_missing=skip_missing) if not is_output(f, out)]
     if not files:
         raise ValueError("no photographs found: name files, folders or globs")
-    for warning in predictor.fit(files):
-        log.warning("%s", warning)
+    warnings = predictor.fit(files)
     writer = AttendWriter(out, predictor)
     with progress_bar("maps", len(files)) as bar:
         for prediction in predictor(files):
@@ -67,7 +66,9 @@ def attend_photos(
                 writer.add(prediction)
                 outcome.done += 1
     if not outcome.done:
-        raise ValueError(f"none of the {len(files)} photographs could be used")
+        raise ValueError(f"no photograph of {len(files)} could be read")
+    for warning in warnings:
+        log.warning("%s", warning)
     writer.finish(outcome.failed)
     return outcome
 
@@ -166,15 +167,12 @@ class AttendWriter:
             "failed": [{"file": path, "reason": reason} for path, reason in failed],
         }
         write_text(self.out / "attention.json", json.dumps(report, indent=2) + "\n")
-        with (
-            write_atomically(self.out / "attention.csv") as path,
-            path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-        ):
-            writer = csv.DictWriter(file, CSV_HEADER, extrasaction="ignore")
-            writer.writeheader()
+        with write_csv(self.out / "attention.csv") as table:
+            table.write(CSV_HEADER)
             for row in self.rows:
                 corners = row["box"] or [""] * 4
-                writer.writerow(row | dict(zip(("x1", "y1", "x2", "y2"), corners, strict=True)))
+                values = row | dict(zip(("x1", "y1", "x2", "y2"), corners, strict=True))
+                table.write(values[name] for name in CSV_HEADER)
         self._save_maps()
 
     def _save_maps(self) -> None:

@@ -118,7 +118,7 @@ class LocalizedFiles(BoxFiles):
                 self.done += 1
             if not self.done:
                 progress_file.unlink(missing_ok=True)
-                raise ValueError(f"none of the {len(self.dataset)} photographs could be used")
+                raise ValueError(f"no photograph of {len(self.dataset)} could be read")
             gallery.sheets.save()
         kinds = [*self.formats, *["masks"] * masks, *["pictures"] * pictures]
         sheets = [Path(name).stem for name in gallery.sheets.names]

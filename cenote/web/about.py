@@ -6,13 +6,13 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from ..train.tournament.progress import CandidateProgress, read_progress
 from ..version import __version__
-from .schemas import Contents, PhotoInfo, Schema, WorkerRequest, WorkerService
+from .schemas import Contents, ContentsRequest, PhotoInfo, Schema
 from .sources import strip_directories
 from .state import Limits, ServerState, State
 
@@ -51,14 +51,11 @@ class HealthResponse(Schema):
     queue: int = Field(description="requests that wait")
 
 
-class ContentsRequest(WorkerRequest):
-    def run(self, service: WorkerService, content: bytes) -> Contents:
-        return service.contents()
-
-
 @router.get("/health")
-async def get_health(state: State) -> HealthResponse:
-    """Return whether a worker is ready."""
+async def get_health(state: State, response: Response) -> HealthResponse:
+    """Return whether a worker is ready; the status is 503 if none is, nor starts."""
+    if state.jobs.status == "down":
+        response.status_code = 503
     return HealthResponse(status=state.jobs.status, queue=state.jobs.waiting.total())
 
 

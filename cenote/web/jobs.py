@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing import resource_tracker
 from typing import Any, Literal
@@ -208,6 +209,8 @@ class JobQueue:
         """Start the workers, raise if that fails."""
         try:
             startup, *_ = await asyncio.gather(*(worker.start() for worker in self.workers))
+            for worker in self.workers:
+                worker.sources = replace(worker.sources, restarted=True)
         except BaseException:
             self.close()
             raise
@@ -234,6 +237,12 @@ class JobQueue:
         if request in self.cache:
             return self.cache[request]
         return await self._submit_to(self.choose_worker(request.photo_digest), request, content)
+
+    async def ask_all(self, request: WorkerRequest) -> Any:
+        """Return the last worker's answer to a request that every worker answers."""
+        answers = [await self._submit_to(worker, request, b"") for worker in self.workers]
+        self.cache.clear()
+        return answers[-1]
 
     async def _submit_to(
         self, worker: WorkerProcess, request: WorkerRequest, content: bytes

@@ -54,6 +54,9 @@ class LookResponse(Schema):
     width: int
     height: int
     classes: list[ClassProbability]
+    unlike_training: bool | None = Field(
+        description="whether the photograph is unlike the training images; null: unknown"
+    )
     map: AttentionMap
     scores: ScoreMap
     threshold: MapThreshold

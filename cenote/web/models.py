@@ -30,6 +30,7 @@ from ..models.class_map import ForwardPass, depends_on_class
 from ..predict.boxes import MapPrediction, boxes_from_map
 from ..predict.distributed import device_of
 from ..predict.maps import MapPredictor
+from ..predict.novelty import ClassMeans, read_class_means
 from ..predict.object_map import FILE as OBJECT_MAP
 from ..predict.object_map import ObjectMapper, object_of_class, read_direction
 from ..predict.open_model import class_names
@@ -83,13 +84,16 @@ class ServedModels:
         # By run, image size, and digest of the photograph.
         self.features: LRUCache[tuple[Path, int, str], PhotoFeatures] = LRUCache(MAX_PHOTOS)
         self.object_maps: LRUCache[tuple[Path, int, str], Tensor] = LRUCache(MAX_PHOTOS)
+        self.class_means: dict[Path, ClassMeans | None] = {}  # by folder
         self.saved_rows: list[ModelInfo] = []
         for folder in sources.models:
             name = _unique(folder.resolve().name, self.saved_rows)
             self.folders[name] = folder
-            self.saved_rows.append(self._info(name, self.get(name), *_accuracy(folder)))
+            with sources.leave_out(folder):
+                self.saved_rows.append(self._info(name, self.get(name), *_accuracy(folder)))
         self.rows = self.saved_rows
-        self.refresh()
+        with sources.leave_out("a tournament"):
+            self.refresh()
 
     def refresh(self) -> None:
         """Open the models that tournaments have trained since."""
@@ -98,6 +102,7 @@ class ServedModels:
             return
         rows, candidates = list(self.saved_rows), {}
         self.thresholds.clear()
+        self.class_means.clear()
         self.object_maps.clear()
         for folder in self.tournaments:
             self.mappers.pop(folder, None)
@@ -212,6 +217,7 @@ class ServedModels:
             width=photo.size[0],
             height=photo.size[1],
             classes=_top_classes(served.model, probabilities),
+            unlike_training=self._unlike_training(served, photo.features),
             map=AttentionMap(
                 kind=threshold.kind,
                 description=mapper.describe() if mapper else "",
@@ -233,6 +239,15 @@ class ServedModels:
             ],
             seconds=round(time.perf_counter() - start, 4),
         )
+
+    def _unlike_training(self, served: ServedModel, features: Features) -> bool | None:
+        """Return whether a photograph is unlike the training images, None if that is unknown."""
+        if served.folder not in self.class_means:
+            self.class_means[served.folder] = read_class_means(served.folder)
+        class_means = self.class_means[served.folder]
+        if class_means is None:
+            return None
+        return class_means.unlike(served.model.embed_features(features))[0]
 
     def _object_map(
         self,

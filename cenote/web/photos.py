@@ -22,7 +22,8 @@ from .schemas import JPEG, Photo, PhotoInfo, WorkerRequest, WorkerService
 from .state import State
 
 MAX_UPLOADS = 8  # that are read at the same time
-UPLOAD_SECONDS = 120.0
+UPLOAD_SECONDS = 10.0  # for the first bytes; then a slow upload gives up its place
+MIN_SPEED = 50_000  # bytes per second of an upload
 FORM_BYTES = 64 << 10  # of an upload, around the file: names and separators
 MAX_FILE_BYTES = 20_000_000  # of a photograph that was not uploaded
 MAX_SIDE = 1600  # pixels of the longer side of what is shown
@@ -70,10 +71,10 @@ async def upload_photo(request: Request, state: State) -> PhotoInfo:
         raise busy("many photographs are being uploaded: try again in a moment")
     state.uploads += 1
     try:
-        async with asyncio.timeout(UPLOAD_SECONDS):
-            name, content = await read_upload(request, state.limits.bytes)
+        async with asyncio.timeout(UPLOAD_SECONDS) as timer:
+            name, content = await read_upload(request, state.limits.bytes, timer)
     except TimeoutError:
-        message = f"the upload took longer than {UPLOAD_SECONDS:g} seconds"
+        message = f"the upload is slower than {MIN_SPEED / 1000:g} kB per second"
         raise HTTPException(408, message) from None
     finally:
         state.uploads -= 1
@@ -98,8 +99,14 @@ class _InMemoryParser(MultiPartParser):
     spool_max_size = 1 << 40  # never write to disk: read_upload limits the size
 
 
-async def read_upload(request: Request, max_bytes: int) -> tuple[str, bytes]:
-    """Return the name, without directories, and the content of one uploaded file."""
+async def read_upload(
+    request: Request, max_bytes: int, timer: asyncio.Timeout
+) -> tuple[str, bytes]:
+    """Return the name, without directories, and the content of one uploaded file.
+
+    Bytes that arrive move the end of `timer`.
+    """
+    started = asyncio.get_running_loop().time()
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise HTTPException(415, "an upload must be multipart/form-data with a part named 'file'")
     too_large = HTTPException(413, f"the file is larger than the limit of {max_bytes / 1e6:g} MB")
@@ -110,6 +117,7 @@ async def read_upload(request: Request, max_bytes: int) -> tuple[str, bytes]:
             received += len(chunk)
             if received > max_bytes + FORM_BYTES:
                 raise too_large
+            timer.reschedule(started + UPLOAD_SECONDS + received / MIN_SPEED)
             yield chunk
 
     try:

@@ -130,6 +130,11 @@ class WorkerRequest(BaseModel):
     def run(self, service: WorkerService, content: bytes) -> Any: ...
 
 
+class ContentsRequest(WorkerRequest):
+    def run(self, service: WorkerService, content: bytes) -> Contents:
+        return service.contents()
+
+
 Responses = dict[int | str, dict[str, Any]]  # as FastAPI documents them, by status
 ERRORS: Responses = {"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}}
 JPEG: Responses = {

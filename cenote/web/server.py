@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import ipaddress
 import os
 import re
 import socket
-from base64 import b64encode
+from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import h11
@@ -37,6 +39,9 @@ from .state import Limits, ServerState, State
 CORES_PER_WORKER = 4  # by default: more threads make one answer little faster
 SHUTDOWN_SECONDS = 3  # for open requests, when the server stops
 MAX_CONNECTIONS = 512  # more are answered with 503
+CLIENT_CONNECTIONS = 64  # of one client of another machine
+CLIENT_REQUESTS = 32  # of one client of another machine, at a time
+CHALLENGE = 'Basic realm="cenote", charset="UTF-8"'
 HEADER_SECONDS = 10.0  # from the connection, or from the first byte of its next request
 PAGES = ("/", "/look", "/compare", "/search", "/tournament")
 STATIC = Path(__file__).parent / "static"
@@ -77,10 +82,32 @@ def serve(
     allowed_hosts: Sequence[str],
     limits: Limits,
     workers: int | None = None,
+    token: str | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM. What cannot be served raises ValueError before that."""
     count = workers or default_workers()
-    asyncio.run(_serve(sources, _bind(host, port), host, allowed_hosts, limits, count))
+    asyncio.run(_serve(sources, _bind(host, port), host, allowed_hosts, limits, count, token))
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
+
+
+def network_of(address: str) -> str:
+    """Return the client that an address belongs to: one client may have 2**64 IPv6 addresses."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:  # of a socket without addresses
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address) or parsed.is_loopback:
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.IPv6Address(int(parsed) >> 64 << 64))
 
 
 def default_workers() -> int:
@@ -100,6 +127,7 @@ async def _serve(
     allowed_hosts: Sequence[str],
     limits: Limits,
     workers: int,
+    token: str | None,
 ) -> None:
     threads = None if workers == 1 else max(1, available_cores() // workers)
     processes = [WorkerProcess(sources, open_service, threads) for _ in range(workers)]
@@ -110,7 +138,7 @@ async def _serve(
         raise RuntimeError(f"the worker process did not start ({error})") from None
     state = ServerState(sources, jobs, startup, limits)
     config = uvicorn.Config(
-        create_app(state, host, allowed_hosts),
+        create_app(state, host, allowed_hosts, token),
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -128,9 +156,11 @@ async def _serve(
     }
     served = ", ".join(f"{name}: {number}" for name, number in contents.items() if number)
     print(f"Serving at {address(listener)} ({served})", flush=True)
+    following = asyncio.create_task(state.follow_index())
     try:
         await _Server(config, jobs).serve([listener])
     finally:
+        following.cancel()
         jobs.close()
 
 
@@ -147,12 +177,21 @@ class _Server(uvicorn.Server):
 
 
 class HeaderTimeoutProtocol(H11Protocol):
-    """Close connections whose headers do not arrive in time; uvicorn has no setting for it."""
+    """Close connections whose headers do not arrive in time, and too many of one client.
+
+    uvicorn has no setting for either.
+    """
 
     timeout: asyncio.TimerHandle | None = None
+    network = ""  # of the client
+    clients: ClassVar[Counter[str]] = Counter()  # by network
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.network = network_of((transport.get_extra_info("peername") or ("",))[0])
+        self.clients[self.network] += 1
+        if self.clients[self.network] > CLIENT_CONNECTIONS and not is_loopback(self.network):
+            transport.close()
         self._set_timeout(True)
 
     def data_received(self, data: bytes) -> None:
@@ -160,6 +199,9 @@ class HeaderTimeoutProtocol(H11Protocol):
         self._set_timeout(self.conn.their_state is h11.IDLE and self.conn.trailing_data[0] != b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.clients[self.network] -= 1
+        if not self.clients[self.network]:
+            del self.clients[self.network]
         self._set_timeout(False)
         super().connection_lost(exc)
 
@@ -193,7 +235,10 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def create_app(
-    state: ServerState, host: str = "127.0.0.1", allowed_hosts: Iterable[str] = ()
+    state: ServerState,
+    host: str = "127.0.0.1",
+    allowed_hosts: Iterable[str] = (),
+    token: str | None = None,
 ) -> ASGIApp:
     app = FastAPI(
         title="Cenote",
@@ -212,7 +257,7 @@ def create_app(
     for module in (about, look, photos, search):
         app.include_router(module.router)
     # Outside of the app, so that responses to internal errors get the headers, too.
-    return SecurityMiddleware(app, host, allowed_hosts)
+    return SecurityMiddleware(app, host, allowed_hosts, token)
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:
@@ -231,11 +276,20 @@ class SecurityMiddleware:
     """Accept requests for this host only (against DNS rebinding), and from its own pages only.
 
     Other sites may link to pages, and nothing else. Starlette's TrustedHostMiddleware knows
-    neither IPv6 addresses nor "any address", which listening on 0.0.0.0 needs.
+    neither IPv6 addresses nor "any address", which listening on 0.0.0.0 needs. With a token, only
+    requests that have it are answered. A client of another machine has a limited number of
+    requests at a time.
     """
 
-    def __init__(self, app: ASGIApp, host: str, allowed_hosts: Iterable[str] = ()) -> None:
-        self.app = app
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        allowed_hosts: Iterable[str] = (),
+        token: str | None = None,
+    ) -> None:
+        self.app, self.token = app, token
+        self.requests = Counter[str]()  # that run, by the address of the client
         self.hosts = {"localhost", host.lower(), *(name.lower() for name in allowed_hosts)}
         self.any_address = host in ("0.0.0.0", "::")
 
@@ -251,8 +305,21 @@ class SecurityMiddleware:
                     headers.setdefault(name, value)
             await send(message)
 
-        app = self._refusal(scope) or self.app
-        await app(scope, receive, send_with_headers)
+        client = network_of((scope.get("client") or ("",))[0])
+        self.requests[client] += 1
+        try:
+            app = self._refusal(scope) or self._limit(client) or self.app
+            await app(scope, receive, send_with_headers)
+        finally:
+            self.requests[client] -= 1
+            if not self.requests[client]:
+                del self.requests[client]
+
+    def _limit(self, client: str) -> ASGIApp | None:
+        if self.requests[client] <= CLIENT_REQUESTS or is_loopback(client):
+            return None
+        message = f"{CLIENT_REQUESTS} of your requests are running: try again in a moment"
+        return JSONResponse({"detail": message}, 503, {"retry-after": "1"})
 
     def _refusal(self, scope: Scope) -> ASGIApp | None:
         headers, method = Headers(scope=scope), scope["method"]
@@ -260,9 +327,12 @@ class SecurityMiddleware:
         if len(hosts) != 1 or not self._is_allowed(hosts[0]):
             message = "unknown host name: open the address that cenote serve printed"
             return JSONResponse({"detail": message}, 400)
+        if self.token is not None and not _has_token(headers.get("authorization"), self.token):
+            message = "a token is needed: as the password, any user name, or Authorization: Bearer"
+            return JSONResponse({"detail": message}, 401, {"www-authenticate": CHALLENGE})
         origin = headers.get("origin")
         changes = method not in ("GET", "HEAD")
-        is_foreign = changes and bool(origin) and urlsplit(origin).netloc != hosts[0]
+        is_foreign = changes and origin is not None and not _is_same_origin(origin, hosts[0])
         # Another port of this machine is "same-site".
         if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             navigates = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
@@ -281,6 +351,27 @@ class SecurityMiddleware:
             )
         except ValueError:
             return False
+
+
+def _has_token(authorization: str | None, token: str) -> bool:
+    """Compare in constant time; browsers send the token as the password of "Basic"."""
+    scheme, _, value = (authorization or "").partition(" ")
+    given = value.strip().encode()
+    if scheme.lower() == "basic":
+        try:
+            given = b64decode(given, validate=True).partition(b":")[2]
+        except ValueError:
+            return False
+    elif scheme.lower() != "bearer":
+        return False
+    return hmac.compare_digest(given, token.encode())
+
+
+def _is_same_origin(origin: str, host: str) -> bool:
+    try:
+        return not origin or urlsplit(origin).netloc == host
+    except ValueError:  # such as http://[
+        return False
 
 
 def read_static() -> dict[str, bytes]:

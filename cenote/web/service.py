@@ -21,6 +21,7 @@ from ..allocator import keep_memory
 from ..data import open_dataset, read_image
 from ..data.images import RAW
 from ..data.video import is_video_name
+from ..models.image_text import ImageText
 from ..predict.openvino_engine import one_thread
 from ..search.database import MomentSums
 from ..search.index import EntryImages
@@ -68,8 +69,12 @@ class Service:
 
     def __init__(self, sources: Sources) -> None:
         keep_memory()
-        self.world, self.models = sources.world, ServedModels(sources)
-        self._index = None if sources.index is None else ServedIndex(sources.index)
+        self.sources, self.world, self.models = sources, sources.world, ServedModels(sources)
+        self._index: ServedIndex | None = None
+        if sources.index is not None:
+            with sources.leave_out(sources.index):
+                self._index = ServedIndex(sources.index)
+        self.index_version = sources.index_version()
 
     @property
     def index(self) -> ServedIndex:
@@ -82,8 +87,16 @@ class Service:
         return Startup(self.contents(), examples)
 
     def contents(self) -> Contents:
-        """List what is served; models that a running tournament has trained since are added."""
-        self.models.refresh()
+        """List what is served: with models that were trained since, and the present index."""
+        with suppress(ValueError, OSError):  # a tournament may have been removed
+            self.models.refresh()
+        version = self.sources.index_version()
+        if self.sources.index is not None and version != self.index_version:
+            try:
+                self._index = ServedIndex(self.sources.index, self._index)
+                self.index_version = version
+            except (ValueError, OSError) as error:  # removed, or half a new one: as it was
+                logger.warning("%s cannot be read again: %s", self.sources.index, error)
         index = None if self._index is None else self._index.info()
         return Contents(models=self.models.rows, index=index)
 
@@ -136,10 +149,14 @@ def _test_photos(world: Path) -> list[Photo]:
 class ServedIndex:
     """An index and its model. The word list is opened when a search needs it."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, before: ServedIndex | None = None) -> None:
+        """Take over the model of the index `before` if it is still the same."""
         self.searcher = Searcher.open(address)
         self.store = self.searcher.store
-        self.model = self.searcher.model  # loaded now, not with the first request
+        if before is not None and before.store.description == self.store.description:
+            model = before.model  # not `before`, which would live as long as this index
+            self.searcher.load = lambda: model
+        self.model: ImageText = self.searcher.model  # loaded now, not with the first request
         self.images = EntryImages()
         self.sample = self.store.sample(MAX_SAMPLE)
         self.starting_entries = spread_over_classes(self.sample, MAX_STARTING_ENTRIES)
@@ -160,7 +177,7 @@ class ServedIndex:
                     name=name, about=DESCRIPTIONS[name], image=method.image, text=method.text
                 )
                 for name, method in METHODS.items()
-                if not method.pseudo_words
+                if not (method.pseudo_words or method.evaluation)
             ],
             classes=sorted(classes)[:MAX_NAMES],
             domains=sorted(domains)[:MAX_NAMES],
@@ -195,10 +212,7 @@ class ServedIndex:
 
     @cached_property
     def map(self) -> MapResponse:
-        """Project the vectors of the sample to their first two principal components.
-
-        The sample does not change: an index is served as it was when it was opened.
-        """
+        """Project the vectors of the sample to their first two principal components."""
         if not self.sample:
             raise ValueError("this index has no map: it is empty, or too large a part of Milvus")
         names = [class_of(image) for image in self.sample]

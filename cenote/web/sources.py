@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..search.inputs import is_milvus
+
+INDEX_FILES = ("index.json", "images.sqlite", "images.sqlite-wal")
 CONFIG, PLAN, REPORT, INDEX = "config.json", "plan.json", "index.html", "index.json"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -20,6 +27,7 @@ class Sources:
     world: Path | None = None  # a demo's data set, whose test images are examples
     report: Path | None = None  # an index.html, which may be written later
     title: str = "Cenote"
+    restarted: bool = False  # then what has disappeared is left out, and the rest is served
 
     def add(self, folder: Path) -> bool:
         """Add a folder of `cenote fit` or `cenote tournament`; return whether it is one."""
@@ -30,6 +38,28 @@ class Sources:
         else:
             return False
         return True
+
+    @contextmanager
+    def leave_out(self, name: object) -> Iterator[None]:
+        """Log what cannot be opened any more, after a restart; otherwise it is an error."""
+        try:
+            yield
+        except (ValueError, OSError) as error:
+            if not self.restarted:
+                raise
+            logger.warning("%s is not served any more: %s", name, error)
+
+    def index_version(self) -> tuple[tuple[int, int], ...]:
+        """Return values that change when the index in a folder is written."""
+        versions = list[tuple[int, int]]()
+        if self.index is None:
+            return ()
+        for name in INDEX_FILES:
+            with suppress(OSError):
+                status = (Path(self.index).expanduser() / name).stat()
+                if status.st_size:
+                    versions.append((status.st_size, status.st_mtime_ns))
+        return tuple(versions)
 
     def add_demo(self, folder: Path) -> bool:
         """Add what a demo has written so far; return whether there was anything."""
@@ -48,8 +78,8 @@ def find_sources(folders: Sequence[Path], index: str | None = None) -> Sources:
         raise ValueError(
             "nothing to serve: give a folder of cenote fit, tournament or demo, or --index"
         )
-    is_milvus = index is not None and ("://" in index or index.endswith(".db"))
-    if index is not None and not is_milvus and not (Path(index).expanduser() / INDEX).is_file():
+    is_folder = index is not None and not is_milvus(index)
+    if index is not None and is_folder and not (Path(index).expanduser() / INDEX).is_file():
         raise ValueError(f"{index} is not an index: `cenote index IMAGES -o {index}` creates one")
     sources = Sources(index=index)
     for folder in folders:

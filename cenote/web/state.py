@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Annotated, Any
 
 from cachetools import LRUCache
@@ -10,9 +11,10 @@ from fastapi import Depends, Request
 from starlette.exceptions import HTTPException
 
 from .jobs import JobQueue
-from .schemas import Photo, Schema, Startup, WorkerRequest
+from .schemas import ContentsRequest, Photo, Schema, Startup, WorkerRequest
 from .sources import Sources
 
+FOLLOW_SECONDS = 5.0  # between two looks at the files of the index
 STORE_BYTES = 256 << 20  # of all uploaded photographs
 
 
@@ -46,6 +48,18 @@ class ServerState:
         self.photos = PhotoStore(examples, max(STORE_BYTES, largest))
         self.complete = not sources.tournaments  # a running tournament adds models
         self.uploads = 0  # that are being read
+
+    async def follow_index(self, seconds: float = FOLLOW_SECONDS) -> None:
+        """Let the workers read the index again whenever it was written."""
+        version = now = self.sources.index_version()
+        while True:
+            await asyncio.sleep(seconds)
+            before, now = now, self.sources.index_version()
+            if now == version or now != before:  # the same, or still being written
+                continue
+            with suppress(HTTPException):  # they are busy: again in some seconds
+                self.contents = await self.jobs.ask_all(ContentsRequest())
+                version = now
 
     async def answer(self, request: Request, job: WorkerRequest, content: bytes = b"") -> Any:
         """Let the worker answer; give up when the client disconnects."""

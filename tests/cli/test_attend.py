@@ -71,7 +71,7 @@ def test_the_folder_has_all_files(photos: Path, done: Done) -> None:
     names = ("ball", "more-ball", "print", "turned")
     pictures = {f"{name}.{kind}.jpg" for name in names for kind in ("overlay", "mask", "box")}
     tables = {"contact_sheet.jpg", "attention.npz", "attention.json", "attention.csv"}
-    assert {path.name for path in out.iterdir()} == pictures | tables
+    assert {path.name for path in out.iterdir()} == pictures | tables | {"command.txt", ".lock"}
     for name in pictures:
         Image.open(out / name).load()
     report = json.loads((out / "attention.json").read_text())
@@ -384,11 +384,20 @@ def test_registers_of_a_real_vit(
     command = ["attend", str(photos / "ball.jpg"), "--backbone", "vit_tiny_patch16_224"]
     command += ["--weights", str(weights), "--map", "cls", "--size", "224"]
     maps = []
-    for options in ([], ["--registers"]):
-        assert main([*command, *options, "-o", str(tmp_path)]) == 0
-        maps.append(np.load(tmp_path / "attention.npz")["maps"][0, 0])
-    report = json.loads((tmp_path / "attention.json").read_text())
+    for name, options in (("plain", []), ("registers", ["--registers"])):
+        assert main([*command, *options, "-o", str(tmp_path / name)]) == 0
+        maps.append(np.load(tmp_path / name / "attention.npz")["maps"][0, 0])
+    report = json.loads((tmp_path / "registers" / "attention.json").read_text())
     assert report["description"] == "cls map, with a test-time register"
     assert "417 of block 7" in capfd.readouterr().err
     plain, clean = (a[[0, 0, -1, -1], [0, -1, 0, -1]].sum() / a.sum() for a in maps)
     assert clean < plain / 2
+
+
+def test_one_broken_photograph_gets_one_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.jpg").write_bytes(b"not an image")
+    assert main(["attend", str(tmp_path / "broken.jpg"), "-o", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert "broken.jpg" in error and "stands out" not in error

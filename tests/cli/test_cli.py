@@ -121,7 +121,7 @@ def test_a_closed_pipe_is_not_an_error() -> None:
             1,
             "cenote pools: RuntimeError: broken (CENOTE_DEBUG=1 shows where)\n",
         ),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "cenote pools: interrupted\n"),
     ],
 )
 def test_errors_become_sentences(

@@ -12,9 +12,12 @@ from PIL import Image
 
 from cenote.cli import main
 from cenote.data import Box, Record, pack, read_folders
+from cenote.predict.label_errors import LabelErrors
 from cenote.report.dataset_sheet import choose_positions, contents_sheet, draw_truth
+from cenote.report.label_errors import write_label_errors
 from tests.data.broken import BAD, GOOD, make_bad, make_good, noise
 from tests.shared_data import shared_data
+from tests.synthetic import rectangles
 
 ROOT = Path(__file__).parents[2]
 
@@ -165,7 +168,7 @@ def test_errors_ranks_all_images_and_changes_none(
     files = {path: path.read_bytes() for path in photos.rglob("*.*")}
     assert main(["data", str(photos), "--errors", "-o", str(out), "--workers", "0"]) == 0
     text = capsys.readouterr().out
-    assert "of 16 labels" in text and str(out / "errors.csv") in text
+    assert "of 16 labels" in text and "outlier" in text and str(out / "errors.csv") in text
     for name, columns in (("errors.csv", 4), ("outliers.csv", 3)):
         with (out / name).open(newline="", encoding="utf-8") as file:
             header, *rows = csv.reader(file)
@@ -173,6 +176,23 @@ def test_errors_ranks_all_images_and_changes_none(
         assert all(len(row) == columns for row in rows)
         scores = [float(row[-1]) for row in rows]
         assert scores == sorted(scores, reverse=True)
-    with Image.open(out / "errors.jpg") as sheet:
-        assert sheet.width > 1000
+    # A contact sheet only of what is probably wrong.
+    wrong = [float(row["score"]) > 0.5 for row in read_rows(out / "errors.csv")]
+    unusual = [float(row["score"]) > 3 for row in read_rows(out / "outliers.csv")]
+    assert (out / "errors.jpg").exists() == any(wrong + unusual) == ("errors.jpg" in text)
     assert files == {path: path.read_bytes() for path in photos.rglob("*.*")}
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("wrong", [0.1, 0.9])
+def test_the_sheet_of_errors_shows_what_is_probably_wrong(tmp_path: Path, wrong: float) -> None:
+    images = rectangles(6)
+    (tmp_path / "errors.jpg").touch()  # of an earlier run
+    scores = np.array([wrong, 0.2, 0.1, 0, 0, 0])
+    errors = LabelErrors(1 - scores, scores, images.labels)
+    assert write_label_errors(images, errors, np.zeros(6), tmp_path) == (wrong > 0.5)
+    assert (tmp_path / "errors.jpg").exists() == (wrong > 0.5)

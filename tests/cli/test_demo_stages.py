@@ -115,7 +115,7 @@ def test_an_interrupted_stage_resumes(demo: DemoOptions, monkeypatch: pytest.Mon
     images = demo.folder / "world" / "images"
 
     def interrupt() -> None:
-        while len(list(images.rglob("*.png"))) <= 5:
+        while len(list(images.rglob("0*.png"))) <= 5:  # a file being written has another name
             time.sleep(0.01)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
@@ -144,8 +144,8 @@ def test_a_resumed_command_gets_its_flag(
     def run_command(words: list[str], log: Path, output: Path) -> int:
         commands.append(words)
         output.parent.mkdir(exist_ok=True)
-        log.write_text("cenote tournament: interrupted; continue with --resume\n")
-        return int(len(commands) == 1)
+        log.touch()
+        return 130 * (len(commands) == 1)
 
     monkeypatch.setattr(demo_module, "run_command", run_command)
     with pytest.raises(KeyboardInterrupt):

@@ -65,6 +65,8 @@ def test_photographs_without_labels(
         "results.json",
         "index.html",
         "page.json",
+        "command.txt",
+        ".lock",
     }, "the journal is removed"
     rows = list(csv.DictReader((out / "boxes.csv").open(encoding="utf-8")))
     images = json.loads((out / "boxes.json").read_text())["images"]
@@ -108,7 +110,7 @@ def test_methods_are_compared_by_true_boxes(
             list((out / name / "masks").iterdir())
         ) == 3
         Image.open(out / f"discover_{name}.jpg").load()
-    assert discover(folder, "-o", out, "--method", "lost") == 0
+    assert discover(folder, "-o", tmp_path / "one", "--method", "lost") == 0
     text = capfd.readouterr().out
     assert "3 images" in text and "LOST" in text
 

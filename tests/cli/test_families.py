@@ -5,7 +5,6 @@ The weights are random: what is tested is that every command takes the model, wi
 
 import csv
 import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,8 +69,10 @@ def test_every_command_takes_it_by_its_name(
     pool, kind = FAMILIES[name]
     file = weights(name)
     backbone = ["--backbone", name, "--weights", file]
-    for map, options in (("object", []), (kind, ["--pool", "own"])):
-        run("attend", photos / "a" / "0.png", "-o", tmp_path / "maps", *backbone, *options)
+    maps = (("object", []), (kind, ["--map", "own"]), (kind, ["--pool", "own"]))
+    for number, (map, options) in enumerate(maps):
+        folder = tmp_path / f"maps-{number}"
+        run("attend", photos / "a" / "0.png", "-o", folder, *backbone, *options)
         assert f"{map} map" in capsys.readouterr().out
 
     pools = ["own", "cls"] if kind == "cls" else ["own", "gap"]
@@ -84,9 +85,9 @@ def test_every_command_takes_it_by_its_name(
     run("fit", photos, "--freeze", "-o", tmp_path / "run", "--epochs", 1, *backbone)
     assert cenote.load(tmp_path / "run").backbone.name == name
 
-    for model in (tmp_path / "run", f"timm/{name}/{file}"):
-        index = tmp_path / f"index-{Path(model).stem}"
-        run("index", photos, "-o", index, "--model", model)
+    for number, options in enumerate((["--model", tmp_path / "run"], backbone)):
+        index = tmp_path / f"index-{number}"
+        run("index", photos, "-o", index, *options)
         capsys.readouterr()
         run("search", index, "--image", photos / "a" / "0.png", "--top", 3, "--json")
         assert len(json.loads(capsys.readouterr().out)) == 3
@@ -105,9 +106,7 @@ def test_it_is_exported_by_its_name(
     options = ["--backbone", name, "--weights", weights(name), "--format", format]
     run("export", "-o", tmp_path / "model", *options)
     out = capsys.readouterr().out
-    # The classifier that timm gives PE is the projection to the space of its texts.
-    output = "logits (batch, 512)" if "_pe_" in name else "embedding (batch, "
-    assert "images (batch, 3, height, width)" in out and output in out
+    assert "images (batch, 3, height, width)" in out and "embedding (batch, " in out
     assert ("map (batch" in out) == (FAMILIES[name][1] == "pool")
 
 
@@ -119,19 +118,27 @@ def test_it_is_exported_by_its_name(
         ("test_resnet", {}, "gap"),
         ("test_byobnet", {"head_type": "attn_abs", "img_size": 64}, "own"),  # as CLIP's ResNets
         ("vit_tiny_patch16_dinov3_qkvb", {"depth": 1, "embed_dim": 48, "num_heads": 3}, "gap"),
-        ("crossvit_tiny_240", {"embed_dim": (24, 48), "depth": ((1, 1, 0),) * 3}, "cls"),
-        ("efficientvim_m1", {}, "gap"),
+        ("efficientvim_m1", {}, "own"),  # of several feature maps
     ],
 )
-def test_the_default_pool(
-    name: str, options: dict[str, Any], pool: str, caplog: pytest.LogCaptureFixture
+def test_the_default_pool_is_the_encoders_own(
+    name: str, options: dict[str, Any], pool: str
 ) -> None:
-    """The encoder's own; where that reads several feature maps, CLS, else the average."""
-    caplog.set_level(logging.INFO)
     default = default_pool(create_backbone(name, **options))
     assert (default if isinstance(default, str) else default.name) == pool
-    is_refused = name.startswith(("crossvit", "efficientvim"))
-    assert (f"use the pool '{pool}'" in caplog.text) == is_refused
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("dinov3_vits16", "vit_small_patch16_dinov3"),
+        ("siglip2", "_siglip_"),
+        ("facebook/dinov2-small", "'hf:facebook/dinov2-small'"),
+    ],
+)
+def test_the_name_of_a_family_leads_to_timms_names(name: str, remedy: str) -> None:
+    with pytest.raises(ValueError, match=f"no backbone '{name}'.*{remedy}"):
+        create_backbone(name)
 
 
 def test_a_backbone_makes_an_index_for_search_by_image(
@@ -142,7 +149,9 @@ def test_a_backbone_makes_an_index_for_search_by_image(
 ) -> None:
     file = weights("test_vit3")
     index, model = tmp_path / "ix", f"timm/test_vit3/{file}"
-    run("index", photos, "-o", index, "--model", model)
+    run("index", photos, "-o", index, "--backbone", "test_vit3", "--weights", file)
+    run("index", photos, "-o", index, "--model", model)  # the name that the index stores
+    assert "16 unchanged" in capsys.readouterr().out.splitlines()[-1]
     capsys.readouterr()
     query = photos / "a" / "0.png"
     run("search", index, "--image", query, "--top", 15, "--json", "--near-duplicates", "show")
@@ -156,7 +165,12 @@ def test_a_backbone_makes_an_index_for_search_by_image(
     assert len(rows) == 15
     for row in rows:
         assert row["score"] == pytest.approx(cosines[row["path"]], abs=1e-4)
+    other = ["index", photos, "-o", tmp_path / "i", "--backbone"]
     for argv, sentence in (
+        ([*other, "test_vit33", "--weights", file], "did you mean 'test_vit3'"),
+        ([*other, "test_vit3", "--weights", f"{file}s"], "no such weights file"),
+        ([*other, "test_vit3", "--model", "text-space"], "either --model or --backbone"),
+        ([*other[:-1], "--weights", file], "--backbone NAME"),
         (["search", index, "--text", "a cat"], "search by image"),
         (["index", photos, "-o", index, "--model", "text-space"], "name another index"),
         (["index", photos, "-o", tmp_path / "i", "--model", "test_vit3"], "'timm/test_vit3'"),
@@ -164,4 +178,49 @@ def test_a_backbone_makes_an_index_for_search_by_image(
         (["index", photos, "-o", tmp_path / "i", "--model", "timm/test_vit33"], "'test_vit3'"),
     ):
         assert main([str(word) for word in argv]) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_a_projection_to_texts_is_not_a_classifier(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """timm has it in the classifier's place; weights that were fine-tuned on ImageNet do have one."""
+    small = {"depth": 1, "embed_dim": 48, "num_heads": 3}
+    for name, classes in (
+        ("vit_base_patch32_clip_224.openai", 0),
+        ("vit_pe_core_tiny_patch16_384", 0),
+        ("vit_base_patch32_clip_224.openai_ft_in1k", 1000),
+        ("vit_base_patch32_224", 1000),
+    ):
+        head = cenote.create_model(name, "own", **small).head
+        assert (0 if head is None else head.classes) == classes
+
+    # Weights with the projection, for an architecture whose first weights in timm have classes.
+    torch.manual_seed(0)
+    save_file(
+        timm.create_model("resnet50_clip", num_classes=1024).state_dict(),
+        tmp_path / "w.safetensors",
+    )
+    argv = ["predict", photos, "-o", tmp_path / "p.csv", "--model", "resnet50_clip", "--weights"]
+    assert main([str(word) for word in [*argv, tmp_path / "w.safetensors"]]) == 2
+    assert "has no classifier: train one with cenote fit" in capsys.readouterr().err
+
+
+def test_evaluate_takes_a_backbone(
+    photos: Path,
+    weights: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """k-NN of its own pooling, among the images that a run would train on."""
+    file = weights("test_vit3")
+    run("evaluate", "test_vit3", photos, "--weights", file, "--on", "knn", "--json")
+    results = json.loads(capsys.readouterr().out)
+    assert results["split"] == "val" and results["images"] < 16
+    for argv, sentence in (
+        (["test_vit33", photos, "--on", "knn"], "did you mean 'test_vit3'"),
+        (["test_vit3", photos], "--on knn"),
+        ([tmp_path, photos, "--on", "knn", "--weights", file], "leave it out"),
+    ):
+        assert main(["evaluate", *map(str, argv)]) == 2
         assert sentence in capsys.readouterr().err

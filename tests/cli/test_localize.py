@@ -111,17 +111,20 @@ def test_a_second_run_into_the_same_folder_skips_the_pictures_of_the_first(
     assert len(dataset) == 2 and all(len(record.boxes) == 1 for record in dataset)
 
 
-def test_a_second_run_removes_the_other_files_of_the_first(
-    model: Path, photos: Path, tmp_path: Path
+def test_the_results_of_another_command_are_not_overwritten(
+    model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    options = ["--format", "coco", "voc", "yolo", "label-studio", "--masks", "--pictures"]
-    assert localize(model, photos / "0.png", photos / "1.png", "-o", out, *options) == 0
-    Image.new("L", (8, 8)).save(out / "masks" / "mine.png")
-    assert localize(model, photos / "1.png", "-o", out, "--format", "csv", "--pictures") == 0
-    files = {path.relative_to(out).as_posix() for path in out.rglob("*.*")}
-    pictures = {"pictures/1.jpg", "pictures/contact_sheet_1.jpg"}
-    assert files == {"boxes.csv", "masks/mine.png", *pictures}
+    first = [model, photos / "0.png", "-o", out]
+    assert localize(*first) == 0
+    written = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert localize(model, photos / "1.png", "-o", out) == 2
+    message = capfd.readouterr().err.splitlines()[-1]
+    assert str(photos / "0.png") in message and "another -o" in message
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == written
+    assert localize(*first) == 0
+    (out / "command.txt").unlink()  # of an earlier version
+    assert localize(*first) == 2
 
 
 def test_the_function_gives_the_boxes_of_the_command(
@@ -166,8 +169,10 @@ def test_a_calibrated_threshold_is_saved(tmp_path: Path, capfd: pytest.CaptureFi
     source = f"threshold {kept['threshold']:.2f} (5 images"
     assert source in capfd.readouterr().err
     written = (tmp_path / "out" / "boxes.csv").read_text()
+    shutil.rmtree(tmp_path / "out")
     assert localize(*command) == 0 and source in capfd.readouterr().err
     assert (tmp_path / "out" / "boxes.csv").read_text() == written
+    shutil.rmtree(tmp_path / "out")
     assert (
         localize(*command, "--threshold", 0.9) == 0
         and "threshold 0.90 (as given)" in capfd.readouterr().err
@@ -212,6 +217,7 @@ def test_a_doubtful_threshold_is_a_warning(
     for change, warnings in [({}, 0), *((change, 1) for change in doubtful)]:
         on = {**kept["chosen_on"], "images": 20}
         path.write_text(json.dumps({**kept, **good, "chosen_on": on, **change}))
+        shutil.rmtree(tmp_path / "out")
         assert localize(*command) == 0
         kind, first, *others = capfd.readouterr().err.splitlines()
         assert kind == "cam map" and first.startswith("threshold 0.") and len(others) == warnings
@@ -234,9 +240,10 @@ def test_one_box_is_not_boxes(
 
 def test_several_objects_in_an_image(model: Path, photos: Path, tmp_path: Path) -> None:
     counts = []
-    for flags in ([], ["--several"]):
-        assert localize(model, photos / "*.png", "-o", tmp_path, "--threshold", 0.9, *flags) == 0
-        counts.append([len(record.boxes) for record in read_list(tmp_path / "boxes.csv")])
+    for name, flags in (("one", []), ("several", ["--several"])):
+        out = tmp_path / name
+        assert localize(model, photos / "*.png", "-o", out, "--threshold", 0.9, *flags) == 0
+        counts.append([len(record.boxes) for record in read_list(out / "boxes.csv")])
     assert counts[0] == [1, 1, 1] and sum(counts[1]) > 3, counts
 
 
@@ -253,7 +260,7 @@ def test_several_objects_in_an_image(model: Path, photos: Path, tmp_path: Path) 
         (["--map", "cls"], "has no CLS token"),
         (["--format", "yol"], "invalid choice"),
         (["--format"], "nothing would be written"),
-        (["--batch", "0"], "--batch is a whole number at least 1, got 0"),
+        (["--batch", "0"], "--batch must be a whole number of at least 1, got 0"),
     ],
 )
 def test_sentences(
@@ -360,7 +367,7 @@ def test_a_killed_run_resumes_to_the_same_files(
     whole = {
         path.relative_to(tmp_path / "whole")
         for path in (tmp_path / "whole").rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name not in ("command.txt", ".lock")
     }
     assert len(whole) == 2 + 2 * 65
     for name in whole:
@@ -370,7 +377,7 @@ def test_a_killed_run_resumes_to_the_same_files(
     left = {
         path.relative_to(tmp_path / "out")
         for path in (tmp_path / "out").rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name not in ("command.txt", ".lock")
     }
     assert left == whole, "nothing is left of the killed run"
 

@@ -159,7 +159,7 @@ def test_sentences(
     ("options", "message"),
     [
         (["--grid", "eps=0.5,5", "--resume"], "--resume cannot be combined with --grid"),
-        (["--runs", "0"], "--runs is a whole number at least 1"),
+        (["--runs", "0"], "--runs must be a whole number of at least 1"),
         (["--grid", "seed=1,2"], "use --runs"),
     ],
 )

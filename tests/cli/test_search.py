@@ -381,21 +381,21 @@ def test_milvus_lite_by_its_address(
         ),
         (["--image", "none.jpg"], "none.jpg: No such file or directory"),
         (["--text", "cat", "--words", "none.txt"], "'text' uses no word list"),
-        (["--text", "cat", "--cut", "nan"], "cut is a number, got nan"),
+        (["--text", "cat", "--cut", "nan"], "cut must be a number, got nan"),
         (["--text", "cat", "--not", "cat"], "cancel each other: cat, cat"),
         (["--text", "cat^x"], "'cat^x' is not a search term"),
         (["--image", "cat.jpg", "--text", "cat", "--method", "text"], "'text' ignores an image"),
         (
             ["--image", "cat.jpg", "--text", "cat", "--weight", "2"],
-            "weicom's weight is a number at least 0",
+            "weicom's weight must be a number of at least 0",
         ),
         (
             ["--image", "cat.jpg", "--text", "cat", "--method", "weicom:weight=abc"],
-            "weicom's weight is a number",
+            "weicom's weight must be a number",
         ),
         (
             ["--image", "cat.jpg", "--text", "cat", "--method", "freedom:k=1.5"],
-            "freedom's k is a whole number",
+            "freedom's k must be a whole number",
         ),
         (
             ["--image", "cat.jpg", "--text", "cat", "--method", "basic:subjects=x"],
@@ -403,7 +403,7 @@ def test_milvus_lite_by_its_address(
         ),
         (
             ["--image", "cat.jpg", "--text", "cat", "--method", "freedom:injected=word"],
-            "freedom's injected is one of class, domain",
+            "freedom's injected must be one of class, domain",
         ),
     ],
 )
@@ -467,7 +467,7 @@ def test_sentences_of_index(
     )
     refused(
         ["evaluate-search", "world/domains", "--methods", "weicom:weight=abc"],
-        "weicom's weight is a number",
+        "weicom's weight must be a number",
     )
     simple = ["evaluate-search", "world/domains", "--methods", "text,weicom"]
     for option in (["--remove-words", "5"], ["--words", "words.txt"]):

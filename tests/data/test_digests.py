@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from cenote.data import Record, pack
+from cenote.data import Record, open_dataset, pack
 from cenote.data import digests as module
 from cenote.data.digests import digests
 
@@ -67,3 +67,11 @@ def test_pixels_without_files(tmp_path: Path) -> None:
     dataset.pixels = Squares()
     zero, one, turned, none, again = digests(dataset)
     assert zero == again and len({zero, one, turned}) == 3 and none is None
+
+
+def test_a_damaged_database_is_replaced(tmp_path: Path) -> None:
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    (tmp_path / "files.sqlite").write_bytes(b"junk" * 1000)
+    dataset = open_dataset(tmp_path)
+    assert digests(dataset, tmp_path / "files.sqlite") == digests(dataset)
+    assert digests(dataset, tmp_path / "files.sqlite") == digests(dataset)

@@ -371,3 +371,13 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
         temporary.write_text("half")
         raise KeyboardInterrupt
     assert path.read_text() == "old" and [p.name for p in path.parent.iterdir()] == ["a.txt"]
+
+
+def test_a_jpeg_of_many_scans_is_refused(tmp_path: Path) -> None:
+    picture().save(tmp_path / "a.jpg", progressive=True)
+    content = (tmp_path / "a.jpg").read_bytes()
+    assert read_image(tmp_path / "a.jpg").size == picture().size
+    last = content.rindex(b"\xff\xda")
+    (tmp_path / "b.jpg").write_bytes(content[:last] + content[last:-2] * 40 + b"\xff\xd9")
+    with pytest.raises(BadImage, match="scans; the limit is 32"):
+        read_image(tmp_path / "b.jpg")

@@ -294,6 +294,37 @@ def test_headers_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(main())
 
 
+def test_connections_of_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CLIENT_CONNECTIONS", 2)
+    monkeypatch.setattr(server, "is_loopback", lambda address: False)
+
+    async def main() -> None:
+        async with listening(state_of()) as port:
+            first, second, third = [
+                await asyncio.open_connection("127.0.0.1", port) for _ in range(3)
+            ]
+            assert await asyncio.wait_for(third[0].read(), 20) == b""  # closed
+            for reader, writer in (first, second):
+                writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                await reader.readuntil(b"\r\n\r\n")
+                writer.close()
+            third[1].close()
+            await until(lambda: not server.HeaderTimeoutProtocol.clients)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("10.1.2.3", "10.1.2.3"), ("2001:db8::1:2:3:4", "2001:db8::"), ("::1", "::1"),
+        ("::ffff:10.1.2.3", "10.1.2.3"), ("", ""), ("fe80::1%eth0", "fe80::"),
+    ],
+)  # fmt: skip
+def test_the_addresses_of_one_client(address: str, network: str) -> None:
+    assert server.network_of(address) == network
+
+
 def test_filters_have_an_end() -> None:
     long = [("class", "x" * 500)] * 9
     response = get(state_of(), "/api/search", params=[("text", "a"), *long])

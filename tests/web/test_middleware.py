@@ -1,13 +1,17 @@
 """Only requests for this server are answered, only its own pages may post, and every response has strict headers."""
 
+import asyncio
 import re
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
-from cenote.web.server import read_static
+from cenote.cli import main
+from cenote.web.server import CLIENT_REQUESTS, SecurityMiddleware, create_app, read_static
 
 from .stub_jobs import EXAMPLE, StubJobs, get, report_in, state_of
 
@@ -54,7 +58,8 @@ def test_names_and_addresses_that_were_given() -> None:
 
 
 @pytest.mark.parametrize(("origin", "status"), [
-    ("http://evil.example", 403), ("null", 403), ("http://127.0.0.1:9999", 403), ("https://localhost:8000", 403),
+    ("http://evil.example", 403), ("null", 403), ("http://[", 403), ("http://127.0.0.1:9999", 403),
+    ("https://localhost:8000", 403),
     ("http://127.0.0.1:8000", 201), (None, 201),
 ])  # fmt: skip
 def test_only_own_pages_post(origin: str | None, status: int) -> None:
@@ -185,3 +190,67 @@ def test_the_page_s_files_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail("a request read a file"))
     for name, content in files.items():
         assert get(state, f"/static/{name}").content == content
+
+
+@pytest.mark.parametrize(("authorization", "status"), [
+    (None, 401), ("Bearer wrong", 401), ("Basic !", 401), ("Digest " + "t" * 16, 401), ("Bearer " + "t" * 16, 200),
+    ("Basic " + b64encode(b"me:" + b"t" * 16).decode(), 200), ("Bearer \u00e9", 401),
+])  # fmt: skip
+@pytest.mark.parametrize("path", ["/", "/health", "/api/about", "/static/app.js", "/nothing"])
+def test_a_token_is_required(path: str, authorization: str | None, status: int) -> None:
+    app = create_app(state_of(), token="t" * 16)
+    headers = {} if authorization is None else {"authorization": authorization.encode()}
+    transport = httpx.ASGITransport(app)
+
+    async def request() -> httpx.Response:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await client.get(path, headers=headers)
+
+    response = asyncio.run(request())
+    assert (response.status_code == 401) == (status == 401)
+    assert response.headers["x-frame-options"] == "DENY"
+    assert ("www-authenticate" in response.headers) == (status == 401)
+
+
+@pytest.mark.parametrize(("client", "refused"), [("10.0.0.9", 1), ("127.0.0.1", 0)])
+def test_a_client_of_another_machine_has_a_limit(client: str, refused: int) -> None:
+    async def run() -> list[int]:
+        running, statuses = asyncio.Event(), list[int]()
+
+        async def slow(scope: Any, receive: Any, send: Any) -> None:
+            await running.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        app = SecurityMiddleware(slow, "127.0.0.1")
+        scope = {"type": "http", "method": "GET", "path": "/", "client": (client, 1)}
+        scope["headers"] = [(b"host", b"127.0.0.1")]
+        tasks = [
+            asyncio.create_task(app(scope, None, send))  # type: ignore[arg-type]
+            for _ in range(CLIENT_REQUESTS + 1)
+        ]
+        await asyncio.sleep(0)
+        running.set()
+        await asyncio.gather(*tasks)
+        assert not app.requests
+        return statuses
+
+    assert asyncio.run(run()).count(503) == refused
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--host", "0.0.0.0"], "--token"),
+        (["--host", "::"], "--no-auth"),
+        (["--token", "short"], "16"),
+    ],
+)
+def test_other_machines_need_a_token(
+    options: list[str], named: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", *options]) == 2
+    assert named in capfd.readouterr().err

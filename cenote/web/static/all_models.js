@@ -1,6 +1,6 @@
 // The maps of all models for one photograph, requested when they scroll into view, a few at a time.
 import { TaskQueue, cancelled } from "./api.js";
-import { el, percent, roving, status } from "./dom.js";
+import { bestClass, el, roving, status } from "./dom.js";
 import { draw, fit } from "./overlay.js";
 import { requestPhoto, loadPhoto } from "./photos.js";
 
@@ -61,8 +61,7 @@ export function allModels(models, view, signal, onChoose) {
       }), stop);
       if (stop.aborted) return;
       card.look = look;
-      const best = look.classes[0];
-      card.told.textContent = best ? `${best.name}, ${percent(best.probability)}` : "no classifier";
+      card.told.textContent = bestClass(look);
       paint(card);
       progress();
     } catch (error) {

@@ -1,9 +1,9 @@
 // Compare: the maps of two models on the same photographs, and their agreement.
 import { TaskQueue, cancelled } from "./api.js";
-import { choice, counted, el, field, hero, percent, slider, status, errorBox } from "./dom.js";
+import { bestClass, choice, counted, el, field, hero, percent, slider, status, errorBox } from "./dom.js";
 import { agreement } from "./maps.js";
 import { VIEW, draw, fit } from "./overlay.js";
-import { pairOf, verdict } from "./pair.js";
+import { pairOf } from "./pair.js";
 import { requestPhoto, loadPhoto, picker } from "./photos.js";
 import { exampleStrip } from "./examples.js";
 
@@ -108,7 +108,7 @@ export function enter(main, { about, signal, set, go }) {
       paint();
       share.textContent = percent(agreement(content[1].map, content[2].map));
       verdicts.replaceChildren(...pair.map((model, i) => el("div", {},
-        el("dt", {}, `${i ? "Right" : "Left"}, ${name(model)}`), el("dd", {}, verdict(content[i + 1])))));
+        el("dt", {}, `${i ? "Right" : "Left"}, ${name(model)}`), el("dd", {}, bestClass(content[i + 1])))));
       canvas.setAttribute("aria-label", `The maps of ${name(pair[0])} and ${name(pair[1])} on one photograph`);
       statusLine.say("");
     } catch (error) {

@@ -31,6 +31,12 @@ export const fresh = (name) => `${name}-${++numbers}`;
 
 export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}%`;
 
+// The most probable class of an answer of /api/look.
+export function bestClass({ classes: [best], unlike_training: unlike }) {
+  if (!best) return "no classifier";
+  return `${best.name}, ${percent(best.probability)}${unlike ? ", unlike the training images" : ""}`;
+}
+
 // "1 image", "2 images"
 export const counted = (many, thing) => `${many.toLocaleString("en")} ${thing}${many === 1 ? "" : "s"}`;
 

@@ -4,6 +4,7 @@ import { entryPicture } from "./photos.js";
 
 const KNOWN = [
   "terms", "words", "proxies", "weight", "text", "image", "sentences", "matches", "shares", "examples",
+  "nearest",
 ];
 
 // Return texts, or lists of texts and elements, for el(..., reason).
@@ -25,6 +26,7 @@ export function explain({ method, why: details = {} }, query) {
   if (method === "text" && plus && !details.examples) {
     reasons.push("The score is the estimated share of right images at that score.");
   }
+  if (details.nearest) reasons.push(`The nearest names that the model knows: ${details.nearest.join(", ")}.`);
   if (image && plus) reasons.push(`Similar to the image, modified by the text ${plus}.`);
   if (minus) reasons.push(`Excluded: ${minus}.`);
   if (details.examples) {

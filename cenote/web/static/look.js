@@ -1,6 +1,6 @@
 // Look: the predicted classes, the attention map and the box of one photograph.
 import { Latest, cancelled } from "./api.js";
-import { choice, el, field, hero, percent, slider, status, toggle, errorBox } from "./dom.js";
+import { bestClass, choice, el, field, hero, percent, slider, status, toggle, errorBox } from "./dom.js";
 import { allModels } from "./all_models.js";
 import { batch } from "./batch.js";
 import { highest } from "./maps.js";
@@ -103,6 +103,7 @@ export function enter(main, { about, signal, set, go }) {
       return el("li", {}, el("span", { class: "name", title: name }, name), bar,
         el("span", { class: "number" }, percent(probability, 1)));
     }));
+    if (look.unlike_training) classes.append(el("li", { class: "hint" }, "Unlike the training images: the class means little."));
     if (!look.classes.length) classes.append(el("li", { class: "hint" }, "This model has no classifier."));
     if (!held) threshold.set(shown.threshold ?? startThreshold(look));
     source.textContent = sourceOf(look.threshold) +
@@ -112,7 +113,7 @@ export function enter(main, { about, signal, set, go }) {
     if (shown.map === "auto") kinds.options[0].textContent = `${KINDS[look.map.kind] ?? look.map.kind} (default)`;
     cells.of(look.map);
     const name = about.examples.find(({ photo }) => photo === shown.photo)?.name || "Your photograph";
-    const best = look.classes[0] ? ` ${look.classes[0].name}, ${percent(look.classes[0].probability)}.` : "";
+    const best = look.classes[0] ? ` ${bestClass(look)}.` : "";
     const [row, column] = highest(look.map);
     canvas.setAttribute("aria-label", `${name}.${best} Highest weight in row ${row + 1} of ${look.map.rows}, ` +
       `column ${column + 1} of ${look.map.columns}.`);

@@ -1,5 +1,5 @@
 // A card with a photograph, its map and box, and the predicted class.
-import { el, percent } from "./dom.js";
+import { bestClass, el } from "./dom.js";
 import { VIEW, draw, fit } from "./overlay.js";
 import { loadPhoto, requestPhoto } from "./photos.js";
 
@@ -16,8 +16,7 @@ export function lookCard(name, onclick) {
     draw(canvas, image, null, VIEW);
     const look = await requestPhoto(query.photo, "/api/look", query, options);
     draw(canvas, image, look, VIEW);
-    const [best] = look.classes;
-    told.textContent = best ? `${best.name}, ${percent(best.probability)}` : "no classifier";
+    told.textContent = bestClass(look);
   };
   card.fail = (error) => {
     card.classList.add("bad");

@@ -1,11 +1,8 @@
 // The maps and classes of two models for one photograph, and their agreement.
 import { cancelled } from "./api.js";
-import { el, percent } from "./dom.js";
+import { bestClass, el, percent } from "./dom.js";
 import { agreement } from "./maps.js";
 import { draw, fit } from "./overlay.js";
-
-export const verdict = ({ classes: [best] }) =>
-  (best ? `${best.name}, ${percent(best.probability)}` : "no classifier");
 
 // `loaded` is a promise of [image, left look, right look]; `onChoose(model)` is called on a click.
 export function pairOf(models, view, longer, loaded, onChoose) {
@@ -26,7 +23,7 @@ export function pairOf(models, view, longer, loaded, onChoose) {
     content = looks;
     halves.forEach((half, i) => {
       fit(half.canvas, content[0], longer);
-      half.told.textContent = verdict(content[i + 1]);
+      half.told.textContent = bestClass(content[i + 1]);
     });
     row.paint();
     const same = content[1].classes[0]?.name === content[2].classes[0]?.name;
