@@ -15,17 +15,15 @@ paper's 1e-4, for a tenth of the steps; `--rate 1e-4 --epochs 600` uses the pape
 
 import argparse
 import json
-import statistics
-from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import NamedTuple
 
 import matplotlib
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.spatial import ConvexHull, QhullError
+from scipy.spatial import ConvexHull
 from torch import Tensor, nn
 
 from cenote.data import write_atomically
@@ -35,18 +33,17 @@ from cenote.pooling import create_pool
 CLASSES, OWN, BACKGROUND, TOKENS = 16, 4, 4, 50
 RANGE, MARGIN, EPOCH, PATIENCE = 0.3, 0.2, 25, 30
 POOLS = {"GAP": ("gap", {}), "GSP": ("gsp", {"prototypes": 16, "mu": 0.3, "eps": 60.0})}
-BACKGROUND_COLOUR, TEXT_COLOUR, NOTE_COLOUR = "#faf9f6", "#1c1c1e", "#787672"
+# The class of each token, -1 for background.
 OWNERS = torch.cat([torch.arange(CLASSES).repeat_interleave(OWN), torch.full((BACKGROUND,), -1)])
 
 
-class Hulls(NamedTuple):
-    """The plane of tokens after training with one pool."""
+class Trained(NamedTuple):
+    """A trained pool on new samples."""
 
-    title: str
+    scores: dict[str, float]
     samples: np.ndarray  # (N, 2) pooled vectors
     labels: np.ndarray  # (N,)
     tokens: np.ndarray  # (T, 2)
-    owners: np.ndarray  # (T,) the class of each token, -1 for background
 
 
 def sample(each: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -67,7 +64,7 @@ def contrastive(u: Tensor, labels: Tensor) -> Tensor:
     return pulled.mean() + pushed.sum() / (pushed > 0).sum().clamp_min(1)
 
 
-def train(name: str, seed: int, epochs: int, lr: float) -> tuple[dict[str, float], Hulls]:
+def train(name: str, seed: int, epochs: int, lr: float) -> Trained:
     torch.manual_seed(seed)
     kind, options = POOLS[name]
     tokens = nn.Parameter((2 * torch.rand(len(OWNERS), 2) - 1) * RANGE)
@@ -78,8 +75,7 @@ def train(name: str, seed: int, epochs: int, lr: float) -> tuple[dict[str, float
         pool.fit(tokens[None])
     optimizer = torch.optim.Adam([tokens, *pool.parameters()], lr)
     val, labels = sample(16, test_rng)
-    best, epochs_without_improvement = -1.0, 0
-    best_state = (tokens.detach().clone(), pool.state_dict(), 0)
+    best, best_epoch, best_state = -1.0, 0, (tokens.detach().clone(), pool.state_dict())
     for epoch in range(1, epochs + 1):
         for _ in range(EPOCH):
             ids, y = sample(4, train_rng)
@@ -92,41 +88,28 @@ def train(name: str, seed: int, epochs: int, lr: float) -> tuple[dict[str, float
                     parameter.clamp_(-RANGE, RANGE)
         with torch.no_grad():
             score = retrieval_scores(pool(tokens[val]), labels, distance="euclidean")["map@r"]
-        epochs_without_improvement = 0 if score > best else epochs_without_improvement + 1
         if score > best:
             state = {key: value.clone() for key, value in pool.state_dict().items()}
-            best, best_state = score, (tokens.detach().clone(), state, epoch)
-        if epochs_without_improvement >= PATIENCE:
+            best, best_epoch, best_state = score, epoch, (tokens.detach().clone(), state)
+        if epoch - best_epoch >= PATIENCE:
             break
-    token_table, state, best_epoch = best_state
-    pool.load_state_dict(state)
-    return evaluate(name, pool, token_table, test_rng, best_epoch)
+    pool.load_state_dict(best_state[1])
+    return evaluate(pool, best_state[0], test_rng)
 
 
 @torch.no_grad()
-def evaluate(
-    name: str, pool: nn.Module, token_table: Tensor, generator: torch.Generator, epochs: int
-) -> tuple[dict[str, float], Hulls]:
-    """Evaluate a trained pool on new samples."""
+def evaluate(pool: nn.Module, tokens: Tensor, generator: torch.Generator) -> Trained:
     ids, labels = sample(40, generator)
-    x = token_table[ids]
-    vectors = pool(x)  # (N, 2)
-    weights = (
-        torch.full(ids.shape, 1 / TOKENS) if name == "GAP" else pool.attend(x)[1].squeeze(1)
-    )  # (N, 50)
-    score = 100 * retrieval_scores(vectors, labels, distance="euclidean")["map@r"]
-    background = 100 * float((weights * (OWNERS[ids] < 0)).sum(1).mean())
-    overlap = 100 * share_in_other_hulls(vectors.double().numpy(), labels.numpy())
+    vectors = pool(tokens[ids])  # (N, 2)
+    weights = torch.full(ids.shape, 1 / TOKENS)
+    if pool.name == "gsp":
+        weights = pool.attend(tokens[ids])[1].squeeze(1)  # (N, 50)
     scores = {
-        "map@r": score,
-        "in another hull": overlap,
-        "background weight": background,
-        "epochs": epochs,
+        "map@r": 100 * retrieval_scores(vectors, labels, distance="euclidean")["map@r"],
+        "in another hull": 100 * share_in_other_hulls(vectors.double().numpy(), labels.numpy()),
+        "background weight": 100 * float((weights * (OWNERS[ids] < 0)).sum(1).mean()),
     }
-    title = f"{name}: MAP@R {score:.1f}, {overlap:.0f}% in another hull"
-    return scores, Hulls(
-        title, vectors.numpy(), labels.numpy(), token_table.numpy(), OWNERS.numpy()
-    )
+    return Trained(scores, vectors.numpy(), labels.numpy(), tokens.numpy())
 
 
 def share_in_other_hulls(points: np.ndarray, labels: np.ndarray) -> float:
@@ -138,48 +121,24 @@ def share_in_other_hulls(points: np.ndarray, labels: np.ndarray) -> float:
     return float(inside.mean())
 
 
-def draw_hulls(panels: Sequence[Hulls]) -> Figure:
+def draw_hulls(panels: dict[str, Trained]) -> Figure:
     """Draw convex hulls of the classes, their tokens and the background tokens [GSP Fig. 3a]."""
-    if any(panel.samples.shape[1:] != (2,) or panel.tokens.shape[1:] != (2,) for panel in panels):
-        raise ValueError("hulls need points in the plane: samples (N, 2) and tokens (T, 2)")
-    figure = Figure(
-        figsize=(6.4 * len(panels), 7.4), facecolor=BACKGROUND_COLOUR, layout="constrained"
-    )
+    figure = Figure(figsize=(6.4 * len(panels), 7.4), layout="constrained")
     grid = figure.subplots(1, len(panels), squeeze=False, sharex=True, sharey=True)
-    for axes, panel in zip(grid[0], panels, strict=True):
-        _draw_panel(axes, panel)
-    note = "areas: hulls of classes · rings: their tokens · ×: background tokens"
-    figure.supxlabel(note, color=NOTE_COLOUR, fontsize=10)
+    colours, owners = matplotlib.colormaps["tab20"], OWNERS.numpy()
+    for axes, (name, trained) in zip(grid[0], panels.items(), strict=True):
+        for label in range(CLASSES):
+            samples, colour = trained.samples[trained.labels == label], colours(label)
+            corners = samples[ConvexHull(samples, qhull_options="QJ").vertices]
+            axes.fill(*corners.T, color=colour, alpha=0.35)
+            axes.plot(*samples.T, ".", color=colour, markersize=2.5)
+            axes.plot(*trained.tokens[owners == label].T, "o", color=colour, fillstyle="none")
+        axes.plot(*trained.tokens[owners < 0].T, "x", color="black", markersize=9)
+        map_at_r, overlap, _ = trained.scores.values()
+        axes.set_title(f"{name}: MAP@R {map_at_r:.1f}, {overlap:.0f}% in another hull", loc="left")
+        axes.set_aspect("equal")
+    figure.supxlabel("areas: hulls of classes · rings: their tokens · ×: background tokens")
     return figure
-
-
-def _draw_panel(axes: Axes, panel: Hulls) -> None:
-    colours = matplotlib.colormaps["tab20"]
-    axes.set_facecolor(BACKGROUND_COLOUR)
-    for label in np.unique(panel.labels):
-        samples, colour = panel.samples[panel.labels == label], colours(int(label) % 20)
-        corners = samples[hull(samples)]
-        axes.fill(*corners.T, color=colour, alpha=0.35, linewidth=0, zorder=2)
-        axes.fill(*corners.T, fill=False, edgecolor=colour, linewidth=1.4, zorder=3)
-        axes.plot(*samples.T, ".", color=colour, markersize=2.5, zorder=3)
-        ring = {"markerfacecolor": "none", "markersize": 6, "alpha": 0.8}
-        axes.plot(*panel.tokens[panel.owners == label].T, "o", color=colour, zorder=4, **ring)
-    background = panel.tokens[panel.owners < 0]
-    axes.plot(*background.T, "x", color=TEXT_COLOUR, markersize=9, markeredgewidth=2, zorder=5)
-    axes.set_title(panel.title, loc="left", color=TEXT_COLOUR, fontsize=13)
-    axes.set_aspect("equal")
-    axes.grid(alpha=0.25, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def hull(points: np.ndarray) -> np.ndarray:
-    """Return the indices of the corners in order; for collinear points, the two ends."""
-    try:
-        return np.asarray(ConvexHull(points).vertices)
-    except (QhullError, ValueError):  # fewer than three points, or all on a line
-        direction = np.linalg.svd(points - points.mean(0), full_matrices=False)[2][0]
-        position = points @ direction
-        return np.array([position.argmin(), position.argmax()])
 
 
 def main() -> None:
@@ -192,27 +151,18 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1e-3)
     args = parser.parse_args()
     torch.set_num_threads(1)  # the arrays are small
-    results: dict[str, list[dict[str, float]]] = {name: [] for name in POOLS}
-    first = []
-    for seed in range(args.seeds):
-        for name in POOLS:
-            scores, hulls = train(name, seed, args.epochs, args.rate)
-            results[name].append(scores)
-            first += [hulls] if seed == 0 else []
-            print(
-                f"seed {seed}, {name}: "
-                + ", ".join(f"{key} {value:.1f}" for key, value in scores.items()),
-                flush=True,
-            )
-    for name, rows in results.items():
-        for key in ("map@r", "in another hull", "background weight"):
-            values = [row[key] for row in rows]
-            spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-            print(f"{name:4} {key:18} {statistics.mean(values):.1f}{spread}")
+    seeds = range(args.seeds)
+    runs = {name: [train(name, seed, args.epochs, args.rate) for seed in seeds] for name in POOLS}
+    results = {name: [trained.scores for trained in of_pool] for name, of_pool in runs.items()}
+    for name, scores in results.items():
+        for key in scores[0]:
+            values = [row[key] for row in scores]
+            deviation = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
+            print(f"{name:4} {key:18} {mean(values):.1f}{deviation}")
     with write_atomically(args.out / "tokens.json") as path:
         path.write_text(json.dumps(results, indent=1))
     with write_atomically(args.out / "tokens.png") as path:
-        draw_hulls(first).savefig(path, dpi=110)
+        draw_hulls({name: of_pool[0] for name, of_pool in runs.items()}).savefig(path, dpi=110)
     print(f"{args.out / 'tokens.png'}, {args.out / 'tokens.json'}")
 
 

@@ -5,13 +5,15 @@ A table that commands can make declares rows and columns. A cell of it is a list
 {scale} by those of the scale, {title} by the name of the row, {seed} by the seed, {data} and other
 inputs by what the user gives, and the name of an earlier command by the folder that it wrote. A row
 or a scale whose commands need different arguments has a mapping from placeholders to them; those of
-a scale replace those of a row.
+a scale replace those of a row. The arguments of a row may contain placeholders of the scale; a row
+is not made at a scale without them. A row that no command makes is quoted: the paper's numbers only.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Mapping
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
@@ -32,6 +34,11 @@ Arguments = str | dict[str, str]  # of {row} or {scale}, or by placeholder
 
 def by_placeholder(arguments: Arguments, name: str) -> dict[str, str]:
     return {name: arguments} if isinstance(arguments, str) else dict(arguments)
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """Replace the placeholders that have a value."""
+    return PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -71,6 +78,7 @@ class Item:
     rows: dict[str, Arguments] = field(default_factory=dict)
     columns: dict[str, Column] = field(default_factory=dict)
     values: dict[str, list[float | None]] = field(default_factory=dict)  # the paper's, by row
+    quoted: dict[str, list[float | None]] = field(default_factory=dict)  # rows without commands
     absent: list[str] = field(default_factory=list)  # cells that cannot be: ROW | COLUMN
     claims: list[Claim] = field(default_factory=list)
 
@@ -106,8 +114,11 @@ class Item:
         at = self.columns[column]
         scaled = by_placeholder(self.scales[scale], "scale")
         for name, text in by_placeholder(at.scales.get(scale, ""), "scale").items():
-            scaled[name] = f"{scaled.get(name, '')} {text}"
-        return {**by_placeholder(self.rows[row], "row"), **scaled, "column": at.arguments}
+            scaled[name] = f"{scaled.get(name, '')} {text}".strip()
+        of_row = {
+            name: fill(text, scaled) for name, text in by_placeholder(self.rows[row], "row").items()
+        }
+        return {**of_row, **scaled, "column": at.arguments}
 
     def command(self) -> str:
         """Return the command line that makes the table, with placeholders for the inputs."""

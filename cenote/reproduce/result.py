@@ -90,11 +90,14 @@ def judge(item: Item, claim: Claim, scores: Scores) -> Verdict:
 
 
 def table_rows(item: Item, scores: Scores) -> list[list[str]]:
-    """Return the header and the rows: for each column ours and, where it has one, the paper's."""
+    """Return the header and the rows: for each column ours and, where it has one, the paper's.
+
+    Quoted rows have only the numbers of the papers.
+    """
     printed = {
         column
         for column in item.columns
-        if any(item.value(row, column) is not None for row in item.rows)
+        if item.quoted or any(item.value(row, column) is not None for row in item.rows)
     }
     header = [item.metric]
     for column in item.columns:
@@ -107,6 +110,11 @@ def table_rows(item: Item, scores: Scores) -> list[list[str]]:
             if column in printed:
                 value = item.value(row, column)
                 cells.append("-" if value is None else f"{value:g}")
+        rows.append(cells)
+    for row, values in item.quoted.items():
+        cells = [row]
+        for value in values:
+            cells += ["quoted", "-" if value is None else f"{value:g}"]
         rows.append(cells)
     return rows
 

@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..data.files import try_lock
-from .papers import PLACEHOLDER, Item
+from .papers import PLACEHOLDER, Item, by_placeholder, fill
 
+INTERRUPTED = 130  # exit code
 logger = logging.getLogger(__name__)
 RESUMABLE = ("fit", "metric", "dino", "moco", "tournament")
 OPTION = re.compile(r"--[a-z]")
@@ -95,15 +96,35 @@ def make_cells(
             continue
         values = {**inputs, "data": inputs.get(at.data, ""), "title": row, "seed": str(seed)}
         arguments = item.arguments(row, column, scale)
-        lines = [_fill(line, arguments) for line in item.commands.values()]
-        needed = {at.data, *PLACEHOLDER.findall(" ".join(lines))} & set(item.inputs)
-        if needed <= set(inputs):
-            jobs = _make_jobs(dict(zip(item.commands, lines, strict=True)), values, out)
-            score = _fill(at.score or item.score, values | arguments)
-            command, _, key = score.partition("/")
+        score = fill(at.score or item.score, values | arguments)
+        command, _, key = score.partition("/")
+        if _misses_arguments(item, scale, arguments):
+            continue
+        lines = _needed_for(
+            command, {name: fill(line, arguments) for name, line in item.commands.items()}
+        )
+        placeholders = set(PLACEHOLDER.findall(" ".join(lines.values()))) - {"data"}
+        if {at.data} | (placeholders & set(item.inputs)) <= set(inputs):
+            jobs = _make_jobs(lines, values, out)
             jobs[command] = replace(jobs[command], scores=frozenset([key]))
             cells.append(Cell(row, column, seed, jobs, score))
     return cells
+
+
+def _misses_arguments(item: Item, scale: str, arguments: Mapping[str, str]) -> bool:
+    """Return whether a row has placeholders of other scales only."""
+    other = {name for at in item.scales.values() for name in by_placeholder(at, "scale")}
+    used = PLACEHOLDER.findall(" ".join(arguments.values()))
+    return not {*used} & other <= {*by_placeholder(item.scales[scale], "scale")}
+
+
+def _needed_for(command: str, lines: Mapping[str, str]) -> dict[str, str]:
+    """Return the line of a command and those of the earlier commands whose folders it uses."""
+    needed = {command}
+    for name in reversed(list(lines)):
+        if name in needed:
+            needed |= set(PLACEHOLDER.findall(lines[name])) & set(lines)
+    return {name: line for name, line in lines.items() if name in needed}
 
 
 def _make_jobs(lines: Mapping[str, str], values: dict[str, str], out: Path) -> dict[str, Job]:
@@ -113,10 +134,10 @@ def _make_jobs(lines: Mapping[str, str], values: dict[str, str], out: Path) -> d
         words = _last_of_each(shlex.split(line))
         # Moving OUT must not change the name.
         names = values | {step: job.folder.name for step, job in jobs.items()}
-        digest = hashlib.sha1("\n".join(_fill(word, names) for word in words).encode()).hexdigest()
+        digest = hashlib.sha1("\n".join(fill(word, names) for word in words).encode()).hexdigest()
         folders = values | {step: str(job.folder) for step, job in jobs.items()}
         folder = out / "runs" / f"{words[0]}-{digest[:10]}"
-        jobs[name] = Job(tuple(_fill(word, folders) for word in words), folder)
+        jobs[name] = Job(tuple(fill(word, folders) for word in words), folder)
     return jobs
 
 
@@ -130,11 +151,6 @@ def _last_of_each(words: Sequence[str]) -> list[str]:
             options[name] = []
         options[name].append(word)
     return list(itertools.chain.from_iterable(options.values()))
-
-
-def _fill(text: str, values: Mapping[str, str]) -> str:
-    """Replace the placeholders that have a value."""
-    return PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def list_jobs(cells: Sequence[Cell]) -> list[Job]:
@@ -173,7 +189,8 @@ def run_cells(cells: Sequence[Cell], run: Callable[[Job], int] = run_in_process)
     skipped, errors = set[Path](), list[str]()
     started, ended = time.monotonic(), 0
     for number, job in enumerate(jobs, 1):
-        needs = {other.folder for other in jobs if str(other.folder) in job.words}
+        line = job.line  # it may have the folder of an epoch
+        needs = {other.folder for other in jobs if other != job and str(other.folder) in line}
         if job.done or needs & skipped:
             continue
         lock = try_lock(job.folder.with_suffix(".lock"))
@@ -189,7 +206,9 @@ def run_cells(cells: Sequence[Cell], run: Callable[[Job], int] = run_in_process)
                 minutes = (time.monotonic() - started) / ended * (missing - ended) / 60
                 remaining = f", about {minutes:.0f} min left"
             logger.info("%d of %d%s: %s", number, len(jobs), remaining, job.line)
-            if code := run(job):
+            if (code := run(job)) == INTERRUPTED:
+                raise KeyboardInterrupt
+            if code:
                 errors.append(_last_line(job.log))
                 logger.error("exit code %d: %s", code, errors[-1])
                 skipped.add(job.folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,18 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         jobs=1,
     )
     write_world(World.preset("tiny", images=48, classes=16), folder / "products", jobs=1)
+    write_tar(folder / "shards", folder / "photos" / "images")
     torch.manual_seed(0)
     save_file(create_backbone("resnet_micro").model.state_dict(), folder / MICRO["--weights"])
     return folder
+
+
+def write_tar(folder: Path, images: Path) -> None:
+    """Write the images of a folder of classes to a shard as webdataset has them."""
+    folder.mkdir()
+    with tarfile.open(folder / "train-000.tar", "w") as tar:
+        for path in sorted(images.rglob("*.png")):
+            tar.add(path, f"{path.parent.name}-{path.name}")
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +63,7 @@ def folder(tmp_path: Path, world: Path, cache: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "products").symlink_to(
         world / "products" / "images", target_is_directory=True
     )  # class folders alone
+    (tmp_path / "shards").symlink_to(world / "shards", target_is_directory=True)
     cat = Image.fromarray(skimage.data.chelsea()).resize((150, 100))
     for name in ("cat.jpg", "cat.png", "chelsea.png", "coffee.png"):
         cat.save(tmp_path / name)

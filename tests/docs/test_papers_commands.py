@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from cenote.backbones import create_backbone
 from cenote.cli import main
+from cenote.data.synthetic import World, write_world
 from cenote.reproduce import make_cells
 from cenote.reproduce.papers import Item, list_items
 from cenote.reproduce.run import Job, run_cells
@@ -32,7 +33,10 @@ STAND_INS = {
     "gsp/table-4 data": "collage:products",
     "gsp/figure-6 data": "products",
     "gsp/table data": "products",
-    "dissertation/table-2 data": "products",
+    **{
+        f"dissertation/table-2 {name}": "products"
+        for name in ("data", "cars", "cub", "sop", "inshop")
+    },
     "dissertation/table-5 data": "patterncom:patterncom",
     "dissertation/table words": "words.txt",
     "dissertation/table fashioniq": "fashioniq:fashioniq",
@@ -102,15 +106,12 @@ NOT_RUN_HERE = {
     r"^cenote bench models": "tests/cli/test_models_command.py",
     r"^cenote serve": "it runs until it is stopped; tests/web starts it",
     r"^cenote tournament .*--ablation": "test_a_table_is_made has Table 10",
-    r"--recipe metric/\S+-gsp": "minutes; tests/train/test_metric_recipes.py trains small ones",
     r"^python examples/": "tests/examples",
-    r"--test images": "photographs have one test image of a class",
-    r"--preset collage": "it needs classes; tests/data/test_synthetic_files.py writes one",
-    r"--on retrieve": "photographs have one test image of a class",
     r"--on segment": "minutes; test_a_table_is_made has Table C3",
+    r"--preset collage": "it needs classes; tests/data/test_synthetic_files.py writes one",
 }
 SETS = ("roxford", "fashioniq", "patterncom")  # whose small copies are in folders of their names
-WEIGHTS = "bn_inception.safetensors"
+WEIGHTS = {"bn_inception": "bn_inception.safetensors", "collage": "resnet20.safetensors"}
 # Recipes whose networks have weights that are downloaded.
 MICRO_OPTIONS = " ".join(f"{name} {value}" for name, value in MICRO.items())
 
@@ -119,31 +120,49 @@ def folder_of(recipe: str) -> str:
     return f"run-{recipe.replace('/', '-')}"
 
 
+def data_for(command: str) -> str:
+    """Return what takes the place of a published data set."""
+    if "--grid" in command:
+        return "many/images"  # enough classes for a fifth of them
+    if "--test images" in command or "--on retrieve" in command:
+        return "few"  # several test images of each class
+    if command.startswith("cenote metric"):
+        return "products"
+    return "photos"
+
+
 def adapted(command: str) -> str:
     """Replace published data, models and runs by what is in the folder."""
     name = command.split()[1]
     recipe = re.search(r"--recipe (\S+)", command)
-    data = "products" if name == "metric" or "-retrieval:" in command else "photos"
+    weights = next((file for key, file in WEIGHTS.items() if key in command), "")
+    command = command.replace("cifar100-collage:FOLDER", "collage:products")
     command = re.sub(
-        r"([\w/-]+):FOLDER", lambda m: f"{m[1]}:{m[1]}" if m[1] in SETS else data, command
+        r"([\w/-]+):FOLDER",
+        lambda m: f"{m[1]}:{m[1]}" if m[1] in SETS else data_for(command),
+        command,
     )
-    command = command.replace("open_clip/ViT-L-14/openai", "clip").replace("FILE", WEIGHTS)
+    command = command.replace("DATA --on retrieve", "few --on retrieve")
+    command = command.replace("open_clip/ViT-L-14/openai", "clip").replace("FILE", weights)
     if name == "fit" and "--weights RUN" in command and recipe:
         start = load_recipe(recipe[1]).start
         assert start is not None
         command = command.replace("--weights RUN", f"--weights {folder_of(start)}")
     if "--map cam" in command:
         command = command.replace("RUN", "RUN-gap")
-    if "zero-shot" in command or "examples/metric" in command:
+    if "--on zero-shot" in command:
         command = command.replace(" RUN ", " RUN-gsp ")
-    if name in ("metric", "sweep") and recipe and WEIGHTS not in command:
+    if name in ("metric", "sweep") and recipe and not weights:
         command += f" {MICRO_OPTIONS}"
+    if name == "metric" and recipe:
+        command += " --epoch-steps 2"  # the recipes of GSP have 100
     if name == "dino":
         command += " --options out=64 hidden=64 bottleneck=16"
     if name in TRAIN:
         command = re.sub(r"--runs \d+", "--runs 1", command)
         command = re.sub(r"--gamma [\d. ]+", "--gamma 1 2 ", command)
-        command = re.sub(r"(=[\d.]+),[\d.,]+", r"\1", command)  # one value of each of --grid
+        if "--screen" not in command:  # which needs two values
+            command = re.sub(r"(=[\d.]+),[\d.,]+", r"\1", command)
         target = folder_of(recipe[1]) if recipe else "run"
         command = re.sub(r"-o \w+", f"-o {target} --batch 8", command)
     return command
@@ -162,7 +181,10 @@ def page_folder(published: Path) -> Path:
         "clip DATA --epochs 1 -o clip",
     ):
         assert main(line.split()) == 0, line
-    save_file(create_backbone("bn_inception").model.state_dict(), WEIGHTS)
+    for name, classes in (("few", 4), ("many", 20)):
+        write_world(World.preset("tiny", images=60, classes=classes), published / name, jobs=1)
+    for network in ("bn_inception", "resnet20"):
+        save_file(create_backbone(network).model.state_dict(), f"{network}.safetensors")
     return published
 
 

@@ -7,7 +7,7 @@ import pytest
 from cenote.backbones import create_backbone
 from cenote.options import suggest
 from cenote.reproduce import PAPERS, find_item, load_paper, make_cells
-from cenote.reproduce.papers import PLACEHOLDER, Item, list_items
+from cenote.reproduce.papers import PLACEHOLDER, Item, by_placeholder, list_items
 from cenote.train.configure import configure, parse_pairs
 from cenote.train.recipes import load_recipe
 from cenote.train.tournament.candidates import ablation_candidates
@@ -34,7 +34,11 @@ def test_a_table_is_consistent(item: Item) -> None:
     assert set(item.scales) == {"tiny", "small", "paper"}
     assert set(item.values) <= set(item.rows)
     assert all(len(values) == len(item.columns) for values in item.values.values())
+    assert not set(item.quoted) & set(item.rows)
+    assert all(len(values) == len(item.columns) for values in item.quoted.values())
     known = {"title", "seed", "data", *item.inputs, *item.commands}
+    for scale in item.scales.values():  # a row without those of a scale is not made at it
+        known |= set(by_placeholder(scale, "scale"))
     texts = [*item.commands.values(), item.score]
     arguments = [item.arguments(*cell, scale) for cell in item.cells for scale in item.scales]
     for column in item.columns.values():

@@ -77,6 +77,36 @@ def test_a_cell_has_the_last_of_each_option_and_the_folders_of_earlier_commands(
     assert elsewhere[0].jobs["judged"].folder.name == judged.folder.name
 
 
+def test_a_cell_has_only_the_commands_that_its_number_needs(tmp_path) -> None:
+    item = find_item("sar/table-8")
+    given = make_cells(item, "small", {"data": "d"}, 1, tmp_path)
+    assert {cell.column for cell in given if cell.column.startswith("DINO")} == {
+        "DINO, accuracy",
+        "DINO, k-NN",
+    }  # those of maps need `objects`
+    by_column = {cell.column: list(cell.jobs) for cell in given}
+    assert by_column["DINO, accuracy"] == ["run", "linear"]
+    assert by_column["DINO, k-NN"] == ["run", "probes"]
+
+
+def test_an_early_epoch_is_of_the_same_training(tmp_path) -> None:
+    item = find_item("simpool/table-5")
+    inputs = {"training": "t", "cub": "c"}
+    cells = {(c.row, c.column): c for c in make_cells(item, "small", inputs, 1, tmp_path)}
+    last, early = cells["CLS", "CUB"], cells["CLS@20", "CUB"]
+    assert last.jobs["run"] == early.jobs["run"]
+    folder = last.jobs["run"].folder
+    assert early.jobs["boxes"].words[1] == f"{folder}/epoch-6"
+    assert "--keep-epochs 6" in " ".join(last.jobs["run"].words)
+
+    def fail(job: Job) -> int:
+        job.log.write_text(job.folder.name)
+        return 1
+
+    ended = list(run_cells([early], fail))
+    assert [job.words[0] for job in ended] == ["fit"]  # its evaluation was not tried
+
+
 def test_equal_commands_run_once_and_finished_ones_never_again(tmp_path) -> None:
     inputs = {"data": "d", "other": "d"}
     cells = make_cells(ITEM, "tiny", inputs, 3, tmp_path)
@@ -170,6 +200,16 @@ def test_ctrl_c_waits_for_the_command(tmp_path, monkeypatch) -> None:
     assert waits[1] is None  # until it has ended
 
 
+def test_ctrl_c_says_how_to_resume(tmp_path, capsys, monkeypatch) -> None:
+    def interrupt(cells: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cenote.reproduce.run_cells", interrupt)
+    words = ["reproduce", "simpool/table-9", "--data", "world/tiny", "--scale", "tiny"]
+    assert main([*words, "-o", str(tmp_path)]) == 130
+    assert "interrupted; resume with: cenote reproduce" in capsys.readouterr().err
+
+
 def test_half_of_the_results_is_not_the_end(tmp_path, caplog) -> None:
     """Two columns read one command; one of its protocols is missing."""
     cells = make_cells(ITEM, "tiny", {"data": "d", "other": "d"}, 1, tmp_path)
@@ -255,7 +295,8 @@ def test_the_seed_is_in_the_command_only_where_it_changes_something(tmp_path) ->
 
 def test_the_list_and_a_description(capsys) -> None:
     assert main(["reproduce"]) == 0
-    assert "simpool/table-10" in capsys.readouterr().out
+    rows = dict(line.split()[:2] for line in capsys.readouterr().out.splitlines() if line)
+    assert rows["simpool/table-10"] == rows["dissertation/table-3.12"] == "31"
     assert main(["reproduce", "simpool/table-10"]) == 0
     out = capsys.readouterr().out
     assert (
@@ -311,6 +352,7 @@ def test_the_cost_is_that_of_the_selected_cells(tmp_path, capsys, monkeypatch) -
         (["dta=d"], "no input 'dta'; did you mean 'data'?"),
         (["d", "--device", "gpu"], "device 'gpu:0' does not exist"),
         (["no/such/folder"], "no/such/folder does not exist"),
+        (["d", "imagenet-q=d"], "no input 'imagenet-q'"),
     ],
 )
 def test_a_mistake_is_answered_with_one_sentence(
@@ -325,9 +367,25 @@ def test_a_mistake_is_answered_with_one_sentence(
 def test_a_missing_input_is_named(tmp_path, capsys) -> None:
     assert main(["reproduce", "gsp/table-4", "-o", str(tmp_path)]) == 2
     assert "needs --data: data (collages" in capsys.readouterr().err
+    words = ["--data", "training=world/tiny", "-o", str(tmp_path)]
+    assert main(["reproduce", "simpool/table-5", *words]) == 2
+    assert "needs --data: cub (images with boxes" in capsys.readouterr().err
     words = ["--data", "world/tiny", "--seeds", "0", "-o", str(tmp_path)]
     assert main(["reproduce", "simpool/table-10", *words]) == 2
     assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
+
+
+def test_cells_without_their_input_are_counted(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("cenote.reproduce.cost.measure_speed", lambda: 1e12)
+    words = ["--data", "cub=world/tiny", "--scale", "paper", "-o", str(tmp_path)]
+    assert main(["reproduce", "gsp/table-4", *words]) == 0
+    expected = "32 of 64 cells can be made; the others need --data for data, weights.\n"
+    assert capsys.readouterr().out.startswith(expected)
+
+
+def test_data_without_a_folder_is_refused(capsys) -> None:
+    assert main(["reproduce", "simpool/table-10", "--data", "world/tiny"]) == 2
+    assert "give its folder, -o FOLDER" in capsys.readouterr().err
 
 
 def test_a_folder_has_a_table_of_one_data_set_and_scale(tmp_path, capsys) -> None:
