@@ -27,6 +27,10 @@ ROWS: dict[str, dict[str, Any]] = {
     "fusion by cae, 4 layers": {"pool": "cae", "layers": FOUR, "tokens": "summary"},
     "fusion by cae, 12 layers": {"pool": "cae", "layers": ALL, "tokens": "summary"},
     "fusion by ep, 12 layers": {"pool": "ep", "layers": ALL, "tokens": "summary"},
+    "simpool": {"pool": "simpool"},
+    "simpool, 4 layers": {"pool": "simpool", "layers": FOUR},
+    "simpool, 12 layers": {"pool": "simpool", "layers": ALL},
+    "fusion by simpool, 4 layers": {"pool": "simpool", "layers": FOUR, "tokens": "summary"},
 }
 SLOW_POOL = {"pool_lr_factor": 0.03}  # the default with --freeze for all other tokens
 ROWS["fusion by cae, 4 layers, slow"] = {**ROWS["fusion by cae, 4 layers"], **SLOW_POOL}

@@ -3,6 +3,7 @@
     python benchmarks/text_space.py DATA                        # precision at ten, AP: versions 1, 2
     python benchmarks/text_space.py DATA --settings             # of version 2: weights, classes
     python benchmarks/text_space.py DATA --calibrate            # the curve of ShareCalibration
+    python benchmarks/text_space.py DATA --hypernyms            # dogs and cats among six breeds
     python benchmarks/text_space.py DATA --absent               # known words that no image shows
     python benchmarks/text_space.py DATA --doubt WORDNET WORDS...   # texts that are known or not
 
@@ -41,6 +42,7 @@ from cenote.search.doubt import (
     MIN_LIKENESS,
     SPELLING,
     ShareCalibration,
+    cosine_scale,
     likeness,
     unrelated_scores,
 )
@@ -52,6 +54,13 @@ FITTED_ON = ("coco", "pets", "union")
 ABSENT = """accordion stapler wrench umbrella violin tractor submarine toaster wallet trombone pizza
 volcano espresso lighthouse helicopter scissors drum binoculars cannon castle mosque hammer banana
 strawberry sunglasses teapot candle piano"""  # in pets, cub and rsscn7
+# Names of Caltech-101 that none of pacs (photographs), pets, cub and rsscn7 shows.
+CALTECH = """accordion,airplane,anchor,ant,barrel,beaver,binocular,bonsai,brain,brontosaurus,
+butterfly,camera,cannon,ceiling fan,cellphone,chandelier,crab,crayfish,crocodile,dolphin,dragonfly,
+euphonium,gramophone,grand piano,hawksbill,headphone,hedgehog,helicopter,joshua tree,kangaroo,ketch,
+lamp,lobster,lotus,menorah,metronome,minaret,nautilus,octopus,okapi,pagoda,panda,platypus,pyramid,
+revolver,rhino,saxophone,schooner,scorpion,seahorse,stapler,starfish,stegosaurus,strawberry,
+sunflower,tick,trilobite,watch,water lily,wheelchair,wrench"""
 TABLES = [("pacs photo", None), ("pacs", None), ("coco", 0), ("pets", 0), ("cub", 0), ("union", 0)]
 TABLES += [("coco", 1), ("pets", 1), ("cub", 1), ("rsscn7", None), ("union", 1)]
 CHOSEN_ON = 6  # of these tables
@@ -82,6 +91,7 @@ def main() -> None:
     parser.add_argument("--settings", action="store_true")
     parser.add_argument("--calibrate", action="store_true")
     parser.add_argument("--absent", action="store_true")
+    parser.add_argument("--hypernyms", action="store_true")
     parser.add_argument("--doubt", nargs="+", type=Path, metavar="FILE")
     args = parser.parse_args()
     keep_memory()
@@ -95,6 +105,9 @@ def main() -> None:
         return
     if args.absent:
         absent(model, databases)
+        return
+    if args.hypernyms:
+        hypernyms(model, databases["pets"])
         return
     print(f"| | {' | '.join(name(table) for table in TABLES)} | chosen on | tested on |")
     print(f"|---|{'---|' * (len(TABLES) + 2)}")
@@ -177,6 +190,34 @@ def report(title: str, model: TextSpace, databases: dict[str, Database]) -> None
     print(f"| {title} | {' | '.join(f'{ten:.3f} / {ap:.3f}' for ten, ap in rows)} |", flush=True)
 
 
+def hypernyms(model: TextSpace, pets: Database) -> None:
+    """Print precision at ten and AP in 60 random sets of three breeds of cats and three of dogs.
+
+    "described" is the vector of the text by names, definitions and hypernyms alone.
+    """
+    images, breeds = embed(model, pets), [min(labels) for labels in pets.labels]
+    print("| breeds | text | described: P@10 / AP | search |\n|---|---|---|---|")
+    for half in (0, 1):
+        rng, names = random.Random(half), sorted(set(breeds))[half::2]
+        cats = [breed for breed in names if breed[0].isupper()]
+        dogs = [breed for breed in names if breed[0].islower()]
+        draws = [{*rng.sample(cats, 3), *rng.sample(dogs, 3)} for _ in range(60)]
+        for text in ("dog", "a photo of a dog", "black dog", "small dog", "cat"):
+            cells = []
+            for vector in (
+                model.text_encoder.describe_texts([text])[0],  # type: ignore[operator]
+                model.embed_texts([text])[0],
+            ):
+                order = (images @ vector).argsort(descending=True, stable=True).tolist()
+                values = list[tuple[float, float]]()
+                for draw in draws:
+                    rows = [breeds[i] for i in order if breeds[i] in draw]
+                    right = np.array([breed[0].isupper() == (text == "cat") for breed in rows])
+                    values.append((right[:10].mean(), average_precision(right)))
+                cells.append("{:.3f} / {:.3f}".format(*np.mean(values, 0)))
+            print(f"| {('even', 'odd')[half]} | {text} | {' | '.join(cells)} |", flush=True)
+
+
 def calibrate(model: TextSpace, databases: dict[str, Database]) -> None:
     """Fit the curve on even classes of some sets, each with the same weight; test on odd ones."""
     curve, names = ShareCalibration(), list(dict.fromkeys(data_set for data_set, _ in TABLES))
@@ -193,7 +234,7 @@ def calibrate(model: TextSpace, databases: dict[str, Database]) -> None:
             for text, vector in zip(
                 [*texts, *absent], model.embed_texts([*texts, *absent]), strict=True
             ):
-                scores = images @ vector
+                scores = cosine_scale(model, [text]) * (images @ vector)
                 best = scores.topk(SHOWN).indices
                 relevant = torch.from_numpy(database.truth.get(text, np.zeros(len(images), bool)))
                 standardized.append(curve.standardize(scores[best], null))
@@ -216,7 +257,7 @@ def calibrate(model: TextSpace, databases: dict[str, Database]) -> None:
 
 LIKENESSES = (0.1, 0.2, 0.3, 0.4)
 ABSENT_TABLES = [("pacs", None), ("coco", 0), ("pets", 0)]  # on which MIN_LIKENESS was chosen
-ABSENT_TABLES += [("coco", 1), ("pets", 1), ("cub", None), ("rsscn7", None)]
+ABSENT_TABLES += [("coco", 1), ("pets", 1), ("cub", None), ("rsscn7", None), ("pacs photo", None)]
 
 
 def absent(model: TextSpace, databases: dict[str, Database]) -> None:
@@ -225,6 +266,7 @@ def absent(model: TextSpace, databases: dict[str, Database]) -> None:
     well found  classes of which half of the first ten images are right
     removed     classes whose images were removed: related ones remain, as giraffes for the zebra
     unrelated   words of ABSENT
+    caltech     names of Caltech-101, of which only their relatives are there, if anything
     """
     print(f"| | kind | words | {' | '.join(f'below {t:g}' for t in LIKENESSES)} |")
     print(f"|---|---|---|{'---|' * len(LIKENESSES)}")
@@ -236,21 +278,29 @@ def absent(model: TextSpace, databases: dict[str, Database]) -> None:
             if model.familiarity(text) < MIN_FAMILIARITY:
                 continue
             vector, relevant = model.embed_texts([text])[0], torch.from_numpy(database.truth[text])
-            scores = images @ vector
+            scores, scale = images @ vector, cosine_scale(model, [text])
             right = relevant[scores.topk(10).indices].sum()
             if 2 * right >= relevant.sum().clamp(max=10):
-                values.setdefault("well found", []).append(likeness(model, vector, scores, null))
+                values.setdefault("well found", []).append(
+                    likeness(model, vector, scores, null, scale)
+                )
             others = images[~relevant]
             null_of_others = unrelated_scores(model, others)
             values.setdefault("removed", []).append(
-                likeness(model, vector, others @ vector, null_of_others)
+                likeness(model, vector, others @ vector, null_of_others, scale)
             )
-        for text in ABSENT.split()[half or 0 :: 1 if half is None else 2]:
-            if data_set in ("pets", "cub", "rsscn7"):
-                vector = model.embed_texts([text])[0]
-                values.setdefault("unrelated", []).append(
-                    likeness(model, vector, images @ vector, null)
-                )
+        step = slice(half or 0, None, 1 if half is None else 2)
+        words = dict[str, list[str]]()
+        if data_set in ("pets", "cub", "rsscn7"):
+            words["unrelated"] = ABSENT.split()[step]
+        if data_set in ("pets", "cub", "rsscn7", "pacs photo"):
+            names = " ".join(CALTECH.split()).replace(", ", ",").split(",")[step]
+            words["caltech"] = [w for w in names if model.familiarity(w) >= MIN_FAMILIARITY]
+        for kind, texts in words.items():
+            values[kind] = []
+            for text in texts:
+                vector, scale = model.embed_texts([text])[0], cosine_scale(model, [text])
+                values[kind].append(likeness(model, vector, images @ vector, null, scale))
         for kind, numbers in values.items():
             counts = [sum(number < t for number in numbers) for t in LIKENESSES]
             cells = " | ".join(map(str, counts))

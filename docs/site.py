@@ -38,6 +38,7 @@ NAVIGATION = {
         "docs/localization.md",
         "docs/metric.md",
         "docs/search.md",
+        "docs/scale.md",
         "docs/page.md",
     ],
     "Evidence": ["docs/papers.md", "docs/results.md", "docs/benchmarks.md", "docs/citations.md"],

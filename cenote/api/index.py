@@ -10,20 +10,16 @@ from typing import Any
 
 from PIL import Image
 
+from ..allocator import keep_memory
 from ..data.memory import ImageLike, open_image, to_pil
+from ..options import errors_name_arguments
 from ..progress import progress_of_total
 from ..report.blocks import picture_of
 from ..search.export import draw_results
 from ..search.index import EntryImages, Indexer, IndexReport, open_images, source_of
-from ..search.load import IndexSetup
-from ..search.query import (
-    ImageInput,
-    RankedImage,
-    SearchAnswer,
-    Searcher,
-    SearchRequest,
-    choose_method,
-)
+from ..search.load import IndexSetup, check_filter
+from ..search.query import ImageInput, SearchAnswer, Searcher, SearchRequest, choose_method
+from ..search.results import RankedImage
 from ..search.store import Filter
 
 Texts = str | Sequence[str]
@@ -73,9 +69,11 @@ class Index:
     `search(..., rerank="maxsim")`.
     """
 
+    @errors_name_arguments
     def __init__(
         self, address: str | Path, model: str | None = None, local: int | None = None
     ) -> None:
+        keep_memory()
         self.setup = IndexSetup(str(address), model, local=local)
         self._searcher: Searcher | None = None
 
@@ -85,6 +83,7 @@ class Index:
     def __repr__(self) -> str:
         return f"<{self.setup.address}: {len(self)} images>"
 
+    @errors_name_arguments
     def add(self, *data: str | Path, workers: int = 0) -> IndexReport:
         """Add files, folders, globs or a data set; bring those that were added up to date.
 
@@ -108,6 +107,7 @@ class Index:
         self._searcher = None
         return report
 
+    @errors_name_arguments
     def search(
         self,
         text: Texts = (),
@@ -128,7 +128,7 @@ class Index:
         if self.setup.store is None:
             raise ValueError(f"{self.setup.address} has no images yet: add(...) adds some")
         if self._searcher is None:
-            self._searcher = Searcher(self.setup.store)
+            self._searcher = Searcher(self.setup.store, load=lambda: self.setup.model)
         queries, texts = _as_list(image), _as_list(text)
         spec = choose_method(method, weight)
         request = SearchRequest(
@@ -142,6 +142,7 @@ class Index:
             filter=Filter(classes=tuple(classes)),
             **options,
         )
+        check_filter(request.filter, self.setup.store)
         answer = self._searcher.ask(request)
         return SearchResults(answer, ", ".join(texts), queries)
 

@@ -80,7 +80,7 @@ def predict_dataset(
     model.train(training)
     if not len(outputs.positions):
         reason = outputs.bad[0] if outputs.bad else "it is empty"
-        raise ValueError(f"no image of {dataset.name} could be read: {reason}")
+        raise ValueError(f"no image could be read: {reason}")
     return outputs
 
 

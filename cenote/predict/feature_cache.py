@@ -27,7 +27,7 @@ from torch import Tensor
 from ..backbones import Backbone, Features, Preprocessing
 from ..data import Dataset
 from ..data.digests import DIGEST_BYTES, digest_of, digests
-from ..data.files import write_text
+from ..data.files import sweep, temporary_path, write_text
 from ..data.loading import load
 from ..data.samplers import SeededBatchSampler
 from ..models.layers import Layers
@@ -88,7 +88,8 @@ class FeatureStore:
         """Read the digests that other processes have added."""
         try:
             state = self._digests_file.stat()
-            inode, count = state.st_ino, state.st_size // DIGEST_BYTES
+            rows = _size(self._rows_file) // self.row_bytes  # fewer in a damaged store
+            inode, count = state.st_ino, min(state.st_size // DIGEST_BYTES, rows)
         except FileNotFoundError:
             inode, count = -1, 0
         if inode != self._inode or count < self._count:
@@ -114,6 +115,8 @@ class FeatureStore:
             # A dict: the same image twice in a batch is one row.
             new = {name: i for i, name in enumerate(names) if name not in self._row_of}
             rows = packed[list(new.values())].tobytes()
+            if _size(self._digests_file) > self._count * DIGEST_BYTES:  # of rows that are lost
+                _write_at(self._digests_file, self._count * DIGEST_BYTES, b"", sync=True)
             _write_at(self._rows_file, self._count * self.row_bytes, rows, sync=True)
             _write_at(self._digests_file, self._count * DIGEST_BYTES, b"".join(new))
             self.refresh()
@@ -198,7 +201,7 @@ class FeatureCache:
     def stores(self) -> list[dict[str, Any]]:
         """List settings, rows, bytes and time of last use of each store, the latest first."""
         stores = []
-        for path in self.folder.glob("*/store.json"):
+        for path in self.folder.glob("[!.]*/store.json"):  # not what a killed `prune` left
             try:
                 description = dict(json.loads(path.read_text()))
             except ValueError:
@@ -214,10 +217,12 @@ class FeatureCache:
     def prune(self, names: Sequence[str] = (), unused_days: float | None = None) -> list[str]:
         """Remove stores by the beginning of their name, or those not used for `unused_days`."""
         removed = []
+        if self.folder.is_dir():
+            sweep(self.folder)
         for store in self.stores():
             old = unused_days is not None and time.time() - store["used"] > unused_days * 86400
             if old or any(store["name"].startswith(name) for name in names):
-                moved = self.folder / f".{store['name']}.{os.getpid()}"
+                moved = temporary_path(self.folder)
                 os.replace(self.folder / store["name"], moved)  # atomic for concurrent writers
                 shutil.rmtree(moved)
                 removed.append(store["name"])
@@ -244,6 +249,13 @@ class CachedFeatures:
         """Return the features of these images as float32."""
         rows = self.rows[np.asarray(indices)]
         values = torch.from_numpy(self.values[rows]).float()  # (B, N + 1 + R, D)
+        # A sum keeps NaN and infinity, which `append` refuses; it takes a tenth of the time of all().
+        if not values.sum().isfinite():
+            folder = self.store.folder
+            remedy = f"cenote cache {folder.parent} --prune {folder.name[:12]}"
+            raise ValueError(
+                f"the cached features in {folder} are damaged: `{remedy}` removes them"
+            )
         layout = self.store.layout
         n = layout.grid[0] * layout.grid[1]
         features = Features(values[:, :n], layout.grid)
@@ -344,13 +356,15 @@ def check_space(store: FeatureStore, images: int) -> None:
         f"where {free / 1e9:.1f} GB are free"
     )
     remedies = (
-        "use fewer images, a backbone with a smaller feature map, another disk (CENOTE_CACHE), or "
-        "train without --freeze, which stores no features; cenote cache lists what can be deleted"
+        "a backbone with a smaller feature map, another disk (CENOTE_CACHE), or train without "
+        "--freeze, which stores no features; cenote cache lists what can be deleted"
     )
     if needed > MAX_SHARE * free:
-        raise OSError(f"{sizes}: {remedies}")
+        fitting = int(MAX_SHARE * free / store.row_bytes)
+        fitting -= fitting % 10 ** max(0, len(str(fitting)) - 2)  # the space changes meanwhile
+        raise OSError(f"{sizes}: use a sample that fits, sample/{fitting}:DATA, {remedies}")
     if needed > LARGE:
-        log.warning("%s; if that is too much, %s", sizes, remedies)
+        log.warning("%s; if that is too much, use fewer images, %s", sizes, remedies)
 
 
 def describe_features(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
 
 from ..data import Dataset
+from ..data.csv_files import write_csv
 from ..data.files import write_atomically
+from ..data.table import readable_name
 from ..extras import require
 from .embedding import Embeddings
 
@@ -26,7 +27,7 @@ def write_vectors(dataset: Dataset, embeddings: Embeddings, path: Path) -> None:
         arrow, parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
         kind = arrow.list_(arrow.float32(), vectors.shape[1])
         columns = {
-            "file": files,
+            "file": [readable_name(file) for file in files],
             "label": arrow.array(labels, arrow.string()),
             "vector": arrow.FixedSizeListArray.from_arrays(vectors.ravel(), type=kind),
         }
@@ -35,8 +36,7 @@ def write_vectors(dataset: Dataset, embeddings: Embeddings, path: Path) -> None:
         return
     with write_atomically(path) as temporary, temporary.open("wb") as file:
         np.save(file, vectors)
-    table = path.with_suffix(".csv")
-    with write_atomically(table) as temporary, temporary.open("w", newline="") as text:
-        writer = csv.writer(text)
-        writer.writerow(["file", "label"])
-        writer.writerows(zip(files, labels, strict=True))
+    with write_csv(path.with_suffix(".csv")) as table:
+        table.write(["file", "label"])
+        for row in zip(files, labels, strict=True):
+            table.write(row)

@@ -59,6 +59,12 @@ class MomentSums:
             self.first += sign * x.sum(0)
             self.second.addmm_(x.T, x, alpha=sign)
 
+    def merge(self, other: MomentSums) -> None:
+        """Add the sums of other rows."""
+        self.count += other.count
+        self.first += other.first
+        self.second += other.second
+
     def moments(self) -> Moments:
         if self.count < 1:
             raise ValueError("an empty index has no statistics: index some images first")

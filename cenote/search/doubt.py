@@ -17,6 +17,7 @@ from torch import Tensor
 from ..models.image_text import ClassSpace, ImageText, Vocabulary
 from ..models.image_text.synsets import MIN_FAMILIARITY
 from ..unit import unit
+from .composition import encode_texts
 from .database import nearest_rows
 from .store import Store
 from .words import WordMemory, imagenet_names, remember_words, unique_words
@@ -45,6 +46,7 @@ class TextFamiliarity:
     known: bool
     score: float
     nearest: tuple[str, ...]
+    unknown_words: tuple[str, ...] = ()  # of a text that is known by its other words
 
 
 def assess_texts(
@@ -58,7 +60,7 @@ def assess_texts(
     """
     if not texts:
         return []
-    vectors = model.embed_texts(texts).float().cpu()
+    vectors = encode_texts(model, texts)
     if isinstance(model, Vocabulary):
         scores = [model.familiarity(text) for text in texts]
         is_known = [score >= MIN_FAMILIARITY for score in scores]
@@ -71,7 +73,13 @@ def assess_texts(
         scores = ((reached - null.mean()) / null.std().clamp(min=1e-6)).tolist()
         is_known = (reached > null.quantile(NULL_QUANTILE)).tolist()
     return [
-        TextFamiliarity(text, knows_it, score, _nearest(text, vector, model, score))
+        TextFamiliarity(
+            text,
+            knows_it,
+            score,
+            _nearest(text, vector, model, score),
+            _unknown_words(text, model) if knows_it else (),
+        )
         for text, vector, knows_it, score in zip(texts, vectors, is_known, scores, strict=True)
     ]
 
@@ -87,6 +95,10 @@ def _nearest(text: str, vector: Tensor, model: ImageText, score: float) -> tuple
     if not MIN_LETTERS <= len(text) <= MAX_LETTERS:
         return ()
     return tuple(difflib.get_close_matches(text.casefold(), model.spellings, 2, SPELLING))
+
+
+def _unknown_words(text: str, model: ImageText) -> tuple[str, ...]:
+    return tuple(model.unknown_words(text)) if isinstance(model, Vocabulary) else ()
 
 
 def _made_up_words(model: ImageText) -> WordMemory:
@@ -133,13 +145,22 @@ def _unrelated_words(model: ImageText) -> WordMemory:
     return remember_words(model, unrelated_texts())
 
 
-def likeness(model: ClassSpace, text: Tensor, cosines: Tensor, null_scores: Tensor) -> float:
-    """Return how much the best image is what the text (D,) names.
+def cosine_scale(model: ImageText, texts: Sequence[str]) -> float:
+    """Return what the cosines of a query with these texts are multiplied by to be comparable."""
+    if not isinstance(model, ClassSpace) or not texts:
+        return 1.0
+    return sum(map(model.cosine_scale, texts)) / len(texts)
+
+
+def likeness(
+    model: ClassSpace, text: Tensor, cosines: Tensor, null_scores: Tensor, scale: float = 1.0
+) -> float:
+    """Return how much the best image is what the text (D,) names; cosines are multiplied by scale.
 
     0 at the median of unrelated texts, 1 at the cosine of an image of the nearest class.
     """
-    lowest, highest = float(null_scores.median()), model.highest_cosine(unit(text))
-    return (float(cosines.max()) - lowest) / max(highest - lowest, 1e-6)
+    lowest, highest = float(null_scores.median()), scale * model.highest_cosine(unit(text))
+    return (scale * float(cosines.max()) - lowest) / max(highest - lowest, 1e-6)
 
 
 @dataclass(frozen=True)
@@ -200,7 +221,7 @@ class ScoreJudge:
         self._update()
         return assess_texts(texts, self.model, self.images)
 
-    def shares(self, scores: Tensor) -> Tensor | None:
+    def shares(self, scores: Tensor, scale: float = 1.0) -> Tensor | None:
         """Return the estimated share of right images at each cosine of a text; None if unknown.
 
         It is unknown if the index is so large and remote that no sample can be taken.
@@ -208,11 +229,11 @@ class ScoreJudge:
         self._update()
         if not len(self.images):
             return None
-        shares = self.calibration.shares(scores.double(), self.null_scores)
+        shares = self.calibration.shares(scale * scores.double(), self.null_scores)
         # Far from the null distribution shares are equal in floating point: the cosine decides.
         return (1 - TIE_WEIGHT) * shares + TIE_WEIGHT * (1 + scores) / 2
 
-    def is_absent(self, direction: Tensor, cosines: Tensor) -> bool:
+    def is_absent(self, direction: Tensor, cosines: Tensor, scale: float = 1.0) -> bool:
         """Return whether even the best image is unlike what the text (D,) names.
 
         False if the model does not place images between classes.
@@ -222,4 +243,4 @@ class ScoreJudge:
         self._update()
         if not len(cosines) or not len(self.images):
             return False
-        return likeness(self.model, direction, cosines, self.null_scores) < MIN_LIKENESS
+        return likeness(self.model, direction, cosines, self.null_scores, scale) < MIN_LIKENESS

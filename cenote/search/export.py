@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from PIL import Image
 
+from ..data.csv_files import CsvRows
+from ..data.files import temporary_path
 from ..data.images import full_size
 from ..report.maps import draw_cells
 from ..report.retrieval import FOUND_SIDE, FoundImage, found_sheet
 from .index import EntryImages
 from .maxsim import Box
-from .query import RankedImage, SearchAnswer
+from .query import SearchAnswer
+from .results import RankedImage
 
 DRAWN_SIDE = 2 * FOUND_SIDE  # pixels from which pictures of a contact sheet are made
 DRAWN_CELLS = 4  # pairs of cells that are drawn on a re-ranked result
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a formula in a spreadsheet
 
 
 def csv_text(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:
     """Return a table with a heading; text that a spreadsheet would run starts with an apostrophe."""
     file = io.StringIO()
-    writer = csv.writer(file)
-    writer.writerow(columns)
+    table = CsvRows(file)
+    table.write(columns)
     for row in rows:
-        writer.writerow([_cell(row.get(column)) for column in columns])
+        table.write(row.get(column) for column in columns)
     # A path need not be text.
     return file.getvalue().encode("utf-8", "replace").decode()
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, str) and value.startswith(FORMULA):
-        return f"'{value}"
-    return value
 
 
 def draw_results(
@@ -74,9 +68,9 @@ def copy_results(results: Sequence[RankedImage], folder: Path) -> int:
     """
     digits, images, missing = max(len(str(len(results))), 2), EntryImages(), 0
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        pending = Path(temporary) / folder.name
-        pending.mkdir()
+    pending = temporary_path(folder.parent)
+    pending.mkdir()
+    try:
         for rank, result in enumerate(results, 1):
             entry = result.entry
             try:
@@ -92,4 +86,6 @@ def copy_results(results: Sequence[RankedImage], folder: Path) -> int:
             name = entry.path.replace(":", "/").rpartition("/")[2]
             image.save((pending / f"{rank:0{digits}d}_{name}").with_suffix(".png"))
         os.replace(pending, folder)
+    finally:
+        shutil.rmtree(pending, ignore_errors=True)
     return missing

@@ -77,7 +77,7 @@ def freedom(
     texts = [weighted_texts(query) for query in queries]
     settings = {"k": k, "n": n, "m": m, "fusion": fusion}
     scorers = []
-    vectors = _fuse(texts, fused, context, template)
+    vectors = late_fusion(texts, fused, context, template)
     for vector, image, pairs in zip(vectors, inverted, named, strict=True):
         words = [{"word": word, "weight": weight} for word, weight in pairs]
         scorers.append(single(vector, {"words": words, "proxies": image.proxies, **settings}))
@@ -149,7 +149,7 @@ def _words_of_rows(memory: Database, rows: Tensor, words: WordMemory, n: int) ->
     return stored[:, :n].tolist()
 
 
-def _fuse(
+def late_fusion(
     texts: list[WeightedWords],
     named: list[WeightedWords],
     context: CompositionContext,

@@ -6,33 +6,38 @@ import html
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from glob import has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from PIL import Image, IptcImagePlugin
 from torch import Tensor
 
-from ..data import BadImage, Dataset, LayoutError, open_dataset, read_image
+from ..data import BadImage, Dataset, LayoutError, Record, open_dataset, read_image
 from ..data.dataset import images_are_files
 from ..data.digests import digest_of, digests
 from ..data.images import full_size
 from ..data.loading import load
 from ..data.sources import open_photographs
 from ..data.video import split_frame
-from ..predict.embedding import predict_batches
+from ..offline import offline
+from ..predict.embedding import Loading, predict_batches
 from ..predict.inference import Inference
 from ..predict.openvino_engine import embed_images
 from .load import image_text_device
 from .maxsim import embed_with_local, local_network
-from .store import ImageEntry, Store
+from .store import ImageEntry, IndexDescription, IndexedImage, Store
 
 if TYPE_CHECKING:
     from ..backbones.preprocessing import Transform
@@ -101,7 +106,10 @@ def update_index(
 
 
 class Indexer:
-    """One pass over a data set. Results are written at once: the next pass resumes a killed one."""
+    """One pass over a data set. Results are written at once: the next pass resumes a killed one.
+
+    Memory is that of a chunk and 32 bytes per listed image, however many the index has.
+    """
 
     def __init__(
         self,
@@ -117,41 +125,55 @@ class Indexer:
         self.sources, self.batch, self.workers = IndexSources(source), batch, workers
         self.progress, self.report = progress, IndexReport()
         self.are_files = images_are_files(dataset.pixels)
-        self.file_states: dict[str, tuple[int, int]] = {}  # size and time by path
+        self.file_states = np.zeros((len(dataset), 2), np.int64)  # size and time
         self.done = self.total = 0
 
     def run(self) -> IndexReport:
-        positions = self._list_images()
-        self.sources.set_listed(positions)
+        positions, keys = self._list_images()
         report, missing = self.report, len(self.report.failed)
-        with self.store.writer() as self.writer:
-            self.stored = self.store.images()  # inside the writer: nobody else changes it
-            # A row for each digest: the vector of images with the same contents.
-            self.rows = {image.entry.digest: image.row for image in self.stored.values()}
-            changed, relabelled = list[int](), list[ImageEntry]()
-            for path, i in positions.items():
-                entry = self.stored[path].entry if path in self.stored else None
-                if entry is None or self.file_states.get(path) != (entry.size, entry.time):
-                    changed.append(i)
-                elif (new := self._with_keywords(entry._replace(**self._record(i)))) != entry:
-                    relabelled.append(new)
-            self._update(relabelled)
+        with self.store.writer() as self.writer:  # nobody else changes the index meanwhile
+            changed = array("q")
+            for start in range(0, len(positions), CHUNK):
+                changed.extend(self._compare(positions[start : start + CHUNK].tolist()))
             self.total = len(changed)
             for start in range(0, len(changed), CHUNK):
-                self._index_chunk(changed[start : start + CHUNK])
-            self._remove(
+                self._index_chunk(changed[start : start + CHUNK].tolist())
+            lost = [
                 path
-                for path, image in self.stored.items()
-                if path not in positions and self.sources.is_lost(image.entry)
-            )
+                for path, source in self.store.sources()
+                if not _contains(keys, _key(path)) and self.sources.is_lost(path, source)
+            ]
+            self._remove(lost)
             self.writer.compact()
         failed = len(report.failed) - missing
         report.same = len(positions) - report.embedded - report.moved - report.noted - failed
         return report
 
-    def _list_images(self) -> dict[str, int]:
-        """Return positions in the data set by path; files that do not exist have failed."""
-        positions = dict[str, int]()
+    def _compare(self, positions: list[int]) -> list[int]:
+        """Return the positions of new and changed images; store new labels of the others."""
+        changed, relabelled = list[int](), list[ImageEntry]()
+        paths = [self._path(i) for i in positions]
+        stored = self.store.find_paths(paths)
+        for path, i in zip(paths, positions, strict=True):
+            entry = stored[path].entry if path in stored else None
+            # Only files have a size and a time: other images are compared by their contents.
+            if (
+                entry is None
+                or not self.are_files
+                or self._file_state(i) != (entry.size, entry.time)
+            ):
+                changed.append(i)
+            elif (new := self._with_keywords(entry._replace(**self._record(i)))) != entry:
+                relabelled.append(new)
+        self._update(relabelled, stored)
+        return changed
+
+    def _list_images(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+        """Return positions of images with different paths, and the keys of the paths, ascending.
+
+        Files that do not exist have failed.
+        """
+        positions, keys = array("q"), array("Q")
         for i in range(len(self.dataset)):
             path = self._path(i)
             if self.are_files:
@@ -160,21 +182,25 @@ class Indexer:
                 except OSError:
                     self.report.failed.append(f"{path}: no such file")
                     continue
-                self.file_states[path] = state.st_size, state.st_mtime_ns
-            positions.setdefault(path, i)
-        return positions
+                self.file_states[i] = state.st_size, state.st_mtime_ns
+            positions.append(i)
+            keys.append(_key(path))
+            self.sources.add_listed(path)
+        different, first = np.unique(np.array(keys, np.uint64), return_index=True)
+        return np.array(positions, np.int64)[np.sort(first)], different
 
     def _path(self, i: int) -> str:
         if self.are_files:
             return os.path.abspath(self.dataset.path(i))
         return f"{self.dataset.name}:{self.dataset[i].image}"
 
+    def _file_state(self, i: int) -> tuple[int, int]:
+        """Return size and time of a file, zeros if the image is not a file."""
+        size, time = self.file_states[i].tolist()
+        return size, time
+
     def _record(self, i: int) -> dict[str, Any]:
-        record = self.dataset[i]
-        fields = {name: getattr(record, name) for name in RECORD_FIELDS}
-        if record.label is not None:  # a folder name need not be text
-            fields["label"] = os.fsencode(record.label).decode("utf-8", "backslashreplace")
-        return fields
+        return record_fields(self.dataset[i])
 
     def _with_keywords(self, entry: ImageEntry) -> ImageEntry:
         """Read the keywords unless they are stored already."""
@@ -182,112 +208,154 @@ class Indexer:
             return entry
         return entry._replace(keywords=read_keywords(entry.path) if self.are_files else "")
 
-    def _update(self, entries: list[ImageEntry]) -> None:
+    def _update(self, entries: list[ImageEntry], stored: Mapping[str, IndexedImage]) -> None:
         """Store new labels or times of images whose contents are the same."""
         if entries:
             self.writer.update(entries)
             for entry in entries:  # an index of an earlier version has no keywords yet
-                stored = self.stored[entry.path].entry
-                self.report.noted += stored._replace(keywords=entry.keywords) != entry
+                old = stored[entry.path].entry
+                self.report.noted += old._replace(keywords=entry.keywords) != entry
 
     def _index_chunk(self, positions: list[int]) -> None:
         """Read these images and treat each by its contents: known, a copy, or new."""
+        self.writer.flush()
         new, copies = dict[str, tuple[int, ImageEntry]](), list[ImageEntry]()
         touched, unreadable = list[ImageEntry](), list[str]()
-        for i, digest in zip(positions, digests(self.dataset.select(positions)), strict=True):
+        contents = digests(self.dataset.select(positions))
+        names = [digest.hex() for digest in contents if digest is not None]
+        stored = self.store.find_paths([self._path(i) for i in positions])
+        known = self.store.rows_with_digests(names)
+        for i, digest in zip(positions, contents, strict=True):
             path = self._path(i)
             if digest is None:
                 self.report.failed.append(f"{path}: cannot be read")
                 unreadable.append(path)
                 continue
-            size, time = self.file_states.get(path, (0, 0))
+            size, time = self._file_state(i)
             source = self.sources.of(path)
             entry = ImageEntry(path, digest.hex(), size, time, source=source, **self._record(i))
             entry = self._with_keywords(entry)
-            if path in self.stored and self.stored[path].entry.digest == entry.digest:
-                touched.append(_with_image_info(entry, self.stored[path].entry))
-            elif entry.digest in self.rows or entry.digest in new:
+            if path in stored and stored[path].entry.digest == entry.digest:
+                touched.append(_with_image_info(entry, stored[path].entry))
+            elif entry.digest in known or entry.digest in new:
                 copies.append(entry)
             else:
                 new[entry.digest] = i, entry
-        self._update(touched)
+        self._update(touched, stored)
         self._advance(len(touched) + len(unreadable))
-        self._copy([entry for entry in copies if entry.digest in self.rows])
+        # Before other images are embedded: they may replace the originals.
+        self._copy([entry for entry in copies if entry.digest in known])
         if new:
             unreadable += self._embed(list(new.values()))
-        twins = [entry for entry in copies if entry.digest in new]
-        if twins:  # of images that have just been embedded
-            self.store.refresh()
-        for entry in twins:
-            if rows := self.store.rows_with_digest(entry.digest):
-                self.rows[entry.digest] = rows[0]
-        self._copy([entry for entry in twins if entry.digest in self.rows])
-        removed = [path for path in unreadable if path in self.stored]
-        self._remove(removed)
-        self._forget_rows(removed)
+        self._copy([entry for entry in copies if entry.digest in new])
+        self._remove(path for path in unreadable if path in stored)
 
     def _copy(self, entries: list[ImageEntry]) -> None:
         """Add images whose contents are in the index under another path."""
+        if not entries:
+            return
+        self.writer.flush()
+        store = self.store
+        known = store.rows_with_digests([entry.digest for entry in entries])
+        entries = [entry for entry in entries if entry.digest in known]
         if entries:
-            rows = torch.tensor([self.rows[entry.digest] for entry in entries])
-            store, originals = self.store, self.store.entries(rows)
-            copies = list(map(_with_image_info, entries, originals))
+            store.refresh()
+            rows = torch.tensor([known[entry.digest][0] for entry in entries])
+            copies = list(map(_with_image_info, entries, store.entries(rows)))
             self.writer.put(copies, store.vectors(rows), store.words(rows), store.local(rows))
-            self._forget_rows(entry.path for entry in copies)
             self._advance(len(copies))
             self.report.moved += len(copies)
 
-    @torch.inference_mode()
     def _embed(self, images: list[tuple[int, ImageEntry]]) -> list[str]:
         """Embed new images; return the paths of those that cannot be read."""
         model, words = self.load_model()
-        description, embedded = self.store.description, set[int]()
-        n, k = description.words_per_image, description.local_vectors
         dataset = self.dataset.select([i for i, _ in images])
-        transform = model.transform(description.scaled_decoding)
-        loader = load(dataset, ImageInfoTransform(transform), self.batch, self.workers)
-        embed: Callable[[Tensor], Tensor] = partial(embed_images, model)
-        if k:
-            embed = partial(embed_with_local, local_network(model), k)
-        run = Inference(embed, image_text_device(model))
-        batches = predict_batches(
-            loader,
-            lambda batch: run(batch.images["pixels"]).float().cpu(),
+        batches = embed_entries(
+            model,
+            words,
+            self.store.description,
+            dataset,
+            [entry for _, entry in images],
+            Loading(self.batch, self.workers, self._advance),
             self.report.failed,
-            self._advance,
         )
-        for batch, output in batches:
-            vectors, local = output[:, : description.dim], output[:, description.dim :]
-            ids = words.nearest(vectors, n) if words is not None and n else None
-            indices, info = batch.indices.tolist(), batch.images
-            sizes, dates, looks = (info[name].tolist() for name in ("size", "date", "look"))
-            entries = []
-            for i, (width, height), date, look in zip(indices, sizes, dates, looks, strict=True):
-                entry = images[i][1]._replace(width=width, height=height, look=look, date=date)
-                if math.isnan(date):
-                    entry = entry._replace(date=entry.time / 1e9)
-                entries.append(entry)
-            self.writer.put(entries, vectors, ids, local)
-            self._forget_rows(entry.path for entry in entries)
-            self.report.embedded += len(entries)
-            embedded.update(indices)
-        return [entry.path for i, (_, entry) in enumerate(images) if i not in embedded]
+        embedded = set[str]()
+        for batch in batches:
+            self.writer.put(*batch)
+            self.report.embedded += len(batch.entries)
+            embedded.update(entry.path for entry in batch.entries)
+        return [entry.path for _, entry in images if entry.path not in embedded]
 
     def _remove(self, paths: Iterable[str]) -> None:
         if paths := list(paths):
             self.report.removed += self.writer.remove(paths)
 
-    def _forget_rows(self, paths: Iterable[str]) -> None:
-        """Do not copy from rows that were stored under these paths: they were replaced."""
-        for path in paths:
-            image = self.stored.get(path)
-            if image is not None and self.rows.get(image.entry.digest) == image.row:
-                del self.rows[image.entry.digest]
-
     def _advance(self, images: int) -> None:
         self.done += images
         if self.progress:
             self.progress(self.done, self.total)
+
+
+def record_fields(record: Record) -> dict[str, Any]:
+    """Return the fields of an entry that come from the data set."""
+    return {name: getattr(record, name) for name in RECORD_FIELDS}
+
+
+def _key(path: str) -> int:
+    """Return 64 bits of the digest: two of ten million paths have the same by a chance of 3e-6."""
+    return int.from_bytes(digest_of(os.fsencode(path))[:8], "little")
+
+
+def _contains(keys: npt.NDArray[np.uint64], key: int) -> bool:
+    place = bisect_left(keys, key)
+    return place < len(keys) and int(keys[place]) == key
+
+
+class EntryBatch(NamedTuple):
+    """Images as `StoreWriter.put` takes them."""
+
+    entries: list[ImageEntry]
+    vectors: Tensor  # (B, D)
+    words: Tensor | None  # (B, n) ids of the nearest words
+    local: Tensor | None  # (B, k x D) local vectors
+
+
+@torch.inference_mode()
+def embed_entries(
+    model: ImageText,
+    words: WordMemory | None,
+    description: IndexDescription,
+    dataset: Dataset,
+    entries: Sequence[ImageEntry],
+    loading: Loading,
+    failed: list[str],
+) -> Iterator[EntryBatch]:
+    """Embed the images of a data set, whose entries are completed with size, date and hash.
+
+    A message for each image that cannot be read is appended to `failed`.
+    """
+    n, k = description.words_per_image, description.local_vectors
+    transform = ImageInfoTransform(model.transform(description.scaled_decoding))
+    loader = load(dataset, transform, loading.batch, loading.workers)
+    embed: Callable[[Tensor], Tensor] = partial(embed_images, model)
+    if k:
+        embed = partial(embed_with_local, local_network(model), k)
+    run = Inference(embed, image_text_device(model))
+    batches = predict_batches(
+        loader, lambda batch: run(batch.images["pixels"]).float().cpu(), failed, loading.progress
+    )
+    for batch, output in batches:
+        vectors, local = output[:, : description.dim], output[:, description.dim :]
+        ids = words.nearest(vectors, n) if words is not None and n else None
+        indices, info = batch.indices.tolist(), batch.images
+        sizes, dates, looks = (info[name].tolist() for name in ("size", "date", "look"))
+        complete = []
+        for i, (width, height), date, look in zip(indices, sizes, dates, looks, strict=True):
+            entry = entries[i]._replace(width=width, height=height, look=look, date=date)
+            if math.isnan(date):
+                entry = entry._replace(date=entry.time / 1e9)
+            complete.append(entry)
+        yield EntryBatch(complete, vectors, ids, local)
 
 
 def _with_image_info(entry: ImageEntry, stored: ImageEntry) -> ImageEntry:
@@ -309,33 +377,34 @@ class IndexSources:
         self.globs = [path for path in self.names if has_magic(path) and not os.path.exists(path)]
         # For images of a list or of a named data set. Many names would be long: their digest.
         self.default = source if len(names) <= 1 else digest_of(os.fsencode(source)).hex()
+        # A folder without images may be a disk that is not mounted.
+        self.arguments_with_images = set[str | None]()
+        self.folders_of_files = set[str]()
 
     def of(self, path: str) -> str:
         """Return what is stored with the image."""
         argument = self._argument(path)
         return self.default if argument is None else self.names[argument]
 
-    def set_listed(self, paths: Iterable[str]) -> None:
-        """Set the images that exist."""
-        arguments = {path: self._argument(path) for path in paths}
-        # A folder without images may be a disk that is not mounted.
-        self.arguments_with_images = set(arguments.values())
-        self.folders_of_files = {
-            os.path.dirname(path) for path, argument in arguments.items() if argument == path
-        }
+    def add_listed(self, path: str) -> None:
+        """Note an image that exists."""
+        argument = self._argument(path)
+        self.arguments_with_images.add(argument)
+        if argument == path:
+            self.folders_of_files.add(os.path.dirname(path))
 
-    def is_lost(self, entry: ImageEntry) -> bool:
+    def is_lost(self, path: str, source: str) -> bool:
         """Return whether an image that is not listed leaves; images of other DATA stay."""
-        return self._came_from_here(entry) and not _is_unreadable(os.path.dirname(entry.path))
+        return self._came_from_here(path, source) and not _is_unreadable(os.path.dirname(path))
 
-    def _came_from_here(self, entry: ImageEntry) -> bool:
-        argument = self._argument(entry.path)
+    def _came_from_here(self, path: str, source: str) -> bool:
+        argument = self._argument(path)
         if argument is not None:
             return argument in self.arguments_with_images
-        if entry.source == entry.path:  # named itself, as a shell expands p/*.jpg
-            folder = os.path.dirname(entry.path)
-            return folder in self.folders_of_files and not os.path.exists(entry.path)
-        return entry.source == self.default and None in self.arguments_with_images
+        if source == path:  # named itself, as a shell expands p/*.jpg
+            folder = os.path.dirname(path)
+            return folder in self.folders_of_files and not os.path.exists(path)
+        return source == self.default and None in self.arguments_with_images
 
     def _argument(self, path: str) -> str | None:
         """Return the file itself, the deepest folder, or a glob; None if no argument matches."""
@@ -439,7 +508,9 @@ class EntryImages:
         if entry.time:
             return self.file(entry.path, min_side)
         if entry.source not in self.datasets:
-            dataset = open_dataset(entry.source)
+            is_remote = "hf:" in entry.source or "://" in entry.source
+            with offline(entry.source) if is_remote else nullcontext():
+                dataset = open_dataset(entry.source)
             positions = {dataset[i].image: i for i in range(len(dataset))}
             self.datasets[entry.source] = dataset, positions
         dataset, positions = self.datasets[entry.source]

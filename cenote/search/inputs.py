@@ -12,7 +12,7 @@ DATE_FORMATS = ("%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M")
 
 def is_milvus(address: str) -> bool:
     """Return whether an address is one of Milvus; any other is a folder."""
-    return "://" in address or address.endswith(".db")
+    return "://" in address or address.partition("?")[0].endswith(".db")
 
 
 def check_index_folder(address: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import torch
 from torch import nn
 
 from ..device import default_device
+from ..offline import offline
 from ..options import suggest
 from ..predict.distributed import device_of
 from .local_store import LocalStore
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from ..models.image_text import ImageText
 
 BACKENDS: list[type[Store]] = [MilvusStore, LocalStore]  # the first that accepts an address
+DOWNLOADED = ("open_clip/", "timm/")  # models whose weights may come from another host
 MAX_NAMES = 12  # of a list in a message
 
 
@@ -65,7 +69,9 @@ def load_model(store: Store) -> ImageText:
     check_model_file(store)
     # Earlier releases had version 1 of the text-space model only: its identity names no version.
     options = {"version": 1} if store.description.identity.startswith("text-space/") else {}
-    model = open_image_text(store.description.model, **options)
+    name = store.description.model
+    with offline(name) if name.startswith(DOWNLOADED) else nullcontext():
+        model = open_image_text(name, **options)
     store.description.check_model(model, store.where)
     return model
 
@@ -188,7 +194,7 @@ class IndexSetup:
         if self.loaded is None:
             from ..models.image_text.image_only import ImageOnly
 
-            model, memory = self._load_model(), None
+            model, memory = self.model, None
             if isinstance(model, ImageOnly):
                 if self.word_list:
                     raise ValueError(f"--words: '{model.name}' has no texts, leave it out")
@@ -202,7 +208,8 @@ class IndexSetup:
             self.loaded = model, memory
         return self.loaded
 
-    def _load_model(self) -> ImageText:
+    @cached_property
+    def model(self) -> ImageText:
         if self.store is not None and self.model_name == self.store.description.model:
             return load_model(self.store)
         model = open_image_text(self.model_name)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
@@ -48,6 +49,8 @@ class LocalStore(Store):
     """An index as it was when it was opened; `refresh` reads it again."""
 
     stores_local: ClassVar[bool] = True
+    # Of the last filter: reading its rows takes seconds in an index of millions.
+    last_view: tuple[Filter, Any] | None = None
     budget = BUDGET  # bytes of a search, beside the matrix that the system maps into memory
 
     def __init__(self, folder: Path, description: IndexDescription) -> None:
@@ -103,11 +106,11 @@ class LocalStore(Store):
                 self.db.close()
                 if attempt == OPEN_ATTEMPTS - 1:
                     raise damaged(self.folder, "its vectors are missing") from None
-        removed = np.array([row for _, row in self.db.removed()], np.int64)
-        # Of the view, ascending.
-        self.rows = torch.from_numpy(np.delete(np.arange(self.db.count), removed))
+        self.rows = torch.arange(self.db.count)  # of the view, ascending
+        if removed := [row for _, row in self.db.removed()]:
+            self.rows = torch.from_numpy(np.delete(self.rows.numpy(), removed))
         self.filtered = False
-        self.__dict__.pop("_moments", None)
+        self._forget_view()
         if self.approximate is not None:
             self.open_approximate()
 
@@ -135,26 +138,46 @@ class LocalStore(Store):
         return self.db.generation, self.db.count, len(self.rows)
 
     def select(self, filter: Filter) -> Self:
+        if not filter:
+            return copy.copy(self)
+        if self.last_view is None or self.last_view[0] != filter:
+            rows = torch.tensor(self.db.rows(filter), dtype=torch.long)
+            self.last_view = filter, self.select_rows(rows)
+        return self.last_view[1]
+
+    def select_rows(self, rows: Tensor) -> Self:
+        """Return a view of these rows, which are ascending."""
         view = copy.copy(self)
-        if filter:
-            view.rows = torch.tensor(self.db.rows(filter), dtype=torch.long)
-            view.filtered = True
-            view.__dict__.pop("_moments", None)
+        view.rows, view.filtered = rows, True
+        view._forget_view()
         return view
+
+    def _forget_view(self) -> None:
+        """Forget what was computed for the rows of the view."""
+        self.last_view = None
+        for name in ("_moments", "bitmap"):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def bitmap(self) -> npt.NDArray[np.uint8]:
+        """The rows of the view as bits."""
+        is_inside = np.zeros(len(self.matrix), bool)
+        is_inside[self.rows.numpy()] = True
+        return np.packbits(is_inside, bitorder="little")
 
     @property
     def is_approximate(self) -> bool:
-        return self.approximate is not None and not self.filtered
+        return self.approximate is not None and self.approximate.accepts(self)
 
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Search approximately if such an index is open and nothing is filtered, else exactly."""
+        """Search approximately if such an index is open and the view is large, else exactly."""
         if self.approximate is not None and self.is_approximate:
             return self.approximate.nearest(self, queries, k)
         return self.exact(queries, k)
 
     def exact(self, queries: Tensor, k: int, first: int = 0) -> tuple[Tensor, Tensor]:
         """Search the rows from `first` on exactly; ties keep the lower row."""
-        rows = self.rows[self.rows >= first] if first else self.rows
+        rows = self.rows[int(torch.searchsorted(self.rows, first)) :]
         return nearest_rows(queries, self.matrix, k, self.budget, rows)
 
     def scan(self, vectors: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -198,8 +221,14 @@ class LocalStore(Store):
         rows = self.rows[places.round().long().unique()]
         return [IndexedImage(*pair) for pair in zip(rows.tolist(), self.entries(rows), strict=True)]
 
-    def rows_with_digest(self, digest: str) -> list[int]:
-        return self.db.rows_with_digest(digest)
+    def find_paths(self, paths: Sequence[str]) -> dict[str, IndexedImage]:
+        return self.db.find_paths(paths)
+
+    def sources(self) -> Iterator[tuple[str, str]]:
+        return self.db.sources()
+
+    def rows_with_digests(self, digests: Sequence[str]) -> dict[str, list[int]]:
+        return self.db.rows_with_digests(digests)
 
     def distinct_values(self, column: str) -> list[str]:
         return sorted(self.db.distinct_values(column))
@@ -218,6 +247,7 @@ class LocalStore(Store):
 
     def open_approximate(self) -> bool:
         self.approximate = read_approximate(self)
+        self.last_view = None
         return self.approximate is not None
 
     def update_approximate(self, mode: str = "auto", texts: Tensor | None = None) -> str | None:

@@ -28,6 +28,7 @@ create table gone (number integer primary key autoincrement, row int not null);
 create table state (name text primary key, value);
 """
 COLUMNS = ", ".join(ImageEntry._fields)
+MAX_PARAMETERS = 500  # of a statement; paths are bytes, which JSON cannot contain
 UPGRADE_ROWS = 5000  # images whose texts are made at a time
 
 
@@ -173,13 +174,38 @@ class MetadataDb:
             raise damaged(self.folder, f"row {row} is lost") from None
 
     def images(self) -> dict[str, IndexedImage]:
-        rows = self._select(f"select row, {self.columns} from images order by row")
-        images = (IndexedImage(row, self._entry(values)) for row, *values in rows)
+        return self._images("1", [])
+
+    def find_paths(self, paths: Sequence[str]) -> dict[str, IndexedImage]:
+        stored = [os.fsencode(path) for path in paths]
+        images = dict[str, IndexedImage]()
+        for start in range(0, len(stored), MAX_PARAMETERS):
+            group = stored[start : start + MAX_PARAMETERS]
+            images |= self._images(f"path in ({', '.join('?' * len(group))})", group)
+        return images
+
+    def _images(self, condition: str, values: Sequence[Any]) -> dict[str, IndexedImage]:
+        query = f"select row, {self.columns} from images where {condition} order by row"
+        images = (
+            IndexedImage(row, self._entry(entry)) for row, *entry in self._select(query, values)
+        )
         return {image.entry.path: image for image in images}
 
-    def rows_with_digest(self, digest: str) -> list[int]:
-        query = "select row from images where digest = ? order by row"
-        return [row for (row,) in self._select(query, (digest,))]
+    def sources(self) -> Iterator[tuple[str, str]]:
+        """Yield the stored path and source of every image, without reading all into memory."""
+        with self._errors():
+            for path, source in self.connection.execute("select path, source from images"):
+                yield os.fsdecode(path), os.fsdecode(source or b"")
+
+    def rows_with_digests(self, digests: Sequence[str]) -> dict[str, list[int]]:
+        query = (
+            "select digest, row from images "
+            "where digest in (select value from json_each(?)) order by row"
+        )
+        rows = dict[str, list[int]]()
+        for digest, row in self._select(query, [json.dumps(digests)]):
+            rows.setdefault(digest, []).append(row)
+        return rows
 
     def distinct_values(self, column: str) -> list[str]:
         """Read the values from the SQL index of both columns, not from the images."""

@@ -2,9 +2,10 @@
 
 One collection holds an entity per image: its vector (FLAT: exact), its words and its entry; the
 row is the primary key, 63 bits of the path's digest. A second one, NAME_sums, holds the sums of
-the database's first two moments, each number as two floats. A writer drops them before a change
-and computes them again after its last one; without them, after a writer was killed, readers read
-all vectors. Readers see changes at once.
+the database's first two moments, each number as two floats, the id of the last change that they
+include, and the id of the last change of all. If these differ, a writer is at work or was killed:
+readers then read all vectors, once. A writer that was alone adds its changes to the sums; of
+several, the last one computes them again. Readers see changes at once.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
@@ -54,12 +57,38 @@ WRITE_BATCH = 500  # entities per call, which takes 64 MB
 QUERY_BATCH = 64
 PAGE = 4000  # entities per query
 MAX_HITS = 16384  # of a Milvus search
+LAST_CHANGE, CHANGE_OF_SUMS = -1, -2  # rows of the sums whose `images` is the id of a change
+COMPUTED_MOMENTS = 8  # of filters, that a reader keeps
 Entity = dict[str, Any]  # the fields of an image
 Item = TypeVar("Item")
 
 
+class VectorIndex(NamedTuple):
+    """A type of index of Milvus, with the parameters that build it and those of a search for k."""
+
+    parameters: Mapping[str, Any]
+    search: Callable[[int], Mapping[str, Any]]
+
+
+INDEXES = {
+    "FLAT": VectorIndex({}, lambda k: {}),
+    "HNSW": VectorIndex({"M": 32, "efConstruction": 200}, lambda k: {"ef": max(64, 2 * k)}),
+    # On the disk of the servers; what it needs to build is part of their configuration.
+    "DISKANN": VectorIndex({}, lambda k: {"search_list": max(100, 2 * k)}),
+    # One bit per dimension, then the nearest again in 8 bits.
+    "IVF_RABITQ": VectorIndex(
+        {"nlist": 2048, "refine": True, "refine_type": "SQ8"},
+        lambda k: {"nprobe": 64, "refine_k": 4},
+    ),
+}
+LITE_INDEXES = ("FLAT", "HNSW")
+
+
 class MilvusAddress(NamedTuple):
-    """`http://[user:password@]host:19530[/NAME][?index=hnsw]`, or a `.db` file of Milvus Lite."""
+    """`http://[user:password@]host:19530[/NAME]`, or a `.db` file of Milvus Lite.
+
+    Both may end in `?index=hnsw`, or another type of index, for a collection that is created.
+    """
 
     uri: str
     name: str = COLLECTION
@@ -68,18 +97,23 @@ class MilvusAddress(NamedTuple):
 
     @classmethod
     def parse(cls, address: str) -> MilvusAddress:
-        if "://" not in address:
-            return cls(str(Path(address).expanduser()))
+        file, _, query = address.partition("?")
+        is_lite = "://" not in address
+        index_type = parse_qs(query).get("index", ["flat"])[0].upper()
+        known_types = LITE_INDEXES if is_lite else tuple(INDEXES)
+        if index_type not in known_types:
+            known = " or ".join(known_types).lower()
+            system = "Milvus Lite" if is_lite else "Milvus"
+            raise ValueError(f"no index '{index_type.lower()}' of {system}: use {known}")
+        if is_lite:
+            return cls(str(Path(file).expanduser()), index_type=index_type)
         url = urlsplit(address)
         name = url.path.strip("/") or COLLECTION
-        index_type = parse_qs(url.query).get("index", ["flat"])[0].upper()
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,200}", name) or not url.hostname:
             raise ValueError(
                 f"'{without_password(address)}' is not an address of an index: "
                 "use http://HOST:19530/NAME, where NAME has letters, digits and _"
             )
-        if index_type not in ("FLAT", "HNSW"):
-            raise ValueError(f"no index '{index_type.lower()}' of Milvus: use flat or hnsw")
         token = f"{url.username}:{url.password}" if url.username else ""
         uri = f"{url.scheme}://{url.hostname}:{url.port or 19530}"
         return cls(uri, name, index_type, token)
@@ -149,6 +183,9 @@ class MilvusStore(Store):
         columns = {field["name"] for field in client.describe_collection(name)["fields"]}
         self.has_texts = "stems" in columns  # False in a collection of an earlier version
         self.columns = [field for field in ImageEntry._fields if field in columns]
+        kind = client.describe_index(name, "vector")["index_type"]
+        self.index = INDEXES.get(kind, INDEXES["FLAT"])  # others search with their defaults
+        self.computed: dict[object, Moments] = {}  # shared by the views
 
     @classmethod
     def accepts(cls, address: str) -> bool:
@@ -191,14 +228,15 @@ class MilvusStore(Store):
 
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Search Milvus, which leaves the order of ties open: here they keep the lower row."""
-        parameters = {"metric_type": "IP", "params": {"ef": max(64, 2 * k)}}
+        k = min(k, MAX_HITS)
+        parameters = {"metric_type": "IP", "params": self.index.search(k)}
         scores, rows = list[list[float]](), list[list[int]]()
         for group in queries.float().split(QUERY_BATCH):
             results = self.client.search(
                 self.name,
                 group.tolist(),
                 self.expression,
-                min(k, MAX_HITS),
+                k,
                 ["row"],
                 parameters,
                 consistency_level="Strong",
@@ -253,9 +291,22 @@ class MilvusStore(Store):
         """Return all images of a small index: Milvus cannot jump to a row."""
         return [] if len(self) > 10 * count else list(self.images().values())
 
-    def rows_with_digest(self, digest: str) -> list[int]:
-        entities = self._query(self.name, f"digest == {json.dumps(digest)}", ["row"])
-        return sorted(entity["row"] for entity in entities)
+    def find_paths(self, paths: Sequence[str]) -> dict[str, IndexedImage]:
+        stored = self.by_row([row_of(path) for path in paths], self.columns)
+        images = [IndexedImage(row, _entry_of(entity)) for row, entity in stored.items()]
+        return {image.entry.path: image for image in images}
+
+    def sources(self) -> Iterator[tuple[str, str]]:
+        for entity in self._pages("", ["path", "source"]):
+            yield entity["path"], entity["source"]
+
+    def rows_with_digests(self, digests: Sequence[str]) -> dict[str, list[int]]:
+        rows = dict[str, list[int]]()
+        for page in _batches(dict.fromkeys(digests), PAGE):
+            expression = f"digest in {json.dumps(page)}"
+            for entity in self._query(self.name, expression, ["row", "digest"]):
+                rows.setdefault(entity["digest"], []).append(entity["row"])
+        return {digest: sorted(group) for digest, group in rows.items()}
 
     def distinct_values(self, column: str) -> list[str]:
         """Read all images: Milvus has no list of values."""
@@ -263,7 +314,14 @@ class MilvusStore(Store):
 
     def moments(self) -> Moments:
         sums = None if self.expression else self.stored_sums()
-        return (sums or self.compute_sums()).moments()
+        if sums is not None:
+            return sums.moments()
+        key = self.expression, len(self), tuple(sorted(self.changes().items()))
+        if key not in self.computed:
+            while len(self.computed) >= COMPUTED_MOMENTS:
+                del self.computed[next(iter(self.computed))]
+            self.computed[key] = self.compute_sums().moments()
+        return self.computed[key]
 
     def compute_sums(self) -> MomentSums:
         """Read all vectors."""
@@ -280,12 +338,11 @@ class MilvusStore(Store):
         return f"{self.name}_sums"
 
     def stored_sums(self) -> MomentSums | None:
-        """Return None if there are none, or if they are of another number of images."""
-        if not self.client.has_collection(self.sums_name):
+        """Return None unless they are complete and include the last change."""
+        changes, rows = self.changes(), 2 * (self.dim + 1)
+        if changes.get(LAST_CHANGE) != changes.get(CHANGE_OF_SUMS):
             return None
-        self.client.load_collection(self.sums_name)
-        rows, fields = 2 * (self.dim + 1), ["row", "vector", "images"]
-        entities = self._query(self.sums_name, "row >= 0", fields, limit=rows)
+        entities = self._query_sums("row >= 0", ["vector", "images"])
         counts = {entity["images"] for entity in entities}
         if len(entities) != rows or counts != {len(self)}:
             return None
@@ -294,20 +351,37 @@ class MilvusStore(Store):
         table = table[: self.dim + 1] + table[self.dim + 1 :]  # high and low halves
         return MomentSums(counts.pop(), table[0], table[1:])
 
-    def store_sums(self, sums: MomentSums) -> None:
+    def store_sums(self, sums: MomentSums, change: int) -> None:
+        """Store the sums as they are after a change, unless there was another one."""
+        if self.changes().get(LAST_CHANGE) != change:
+            return
         table = torch.cat([sums.first[None], sums.second])
         high = table.float()
         rows = torch.cat([high, (table - high.double()).float()]).tolist()
         entities = [{"row": i, "vector": v, "images": sums.count} for i, v in enumerate(rows)]
-        self.drop_sums()
-        fields = {"images": {"datatype": self.client.types.INT64}}
-        _create(self.client, self.sums_name, self.dim, fields)
+        self.client.delete(self.sums_name, ids=[CHANGE_OF_SUMS])
         for batch in _batches(entities, WRITE_BATCH):
-            self.client.insert(self.sums_name, batch)
+            self.client.upsert(self.sums_name, batch)
+        self.set_change(CHANGE_OF_SUMS, change)
 
-    def drop_sums(self) -> None:
-        if self.client.has_collection(self.sums_name):
-            self.client.drop_collection(self.sums_name)
+    def changes(self) -> dict[int, int]:
+        """Return the ids of the last change and of the last one that the sums include."""
+        entities = self._query_sums(f"row in {[LAST_CHANGE, CHANGE_OF_SUMS]}", ["images"])
+        return {entity["row"]: entity["images"] for entity in entities}
+
+    def set_change(self, row: int, change: int) -> None:
+        if not self.client.has_collection(self.sums_name):
+            fields = {"images": {"datatype": self.client.types.INT64}}
+            _create(self.client, self.sums_name, self.dim, fields)
+        entity = {"row": row, "vector": [0.0] * self.dim, "images": change}
+        self.client.upsert(self.sums_name, [entity])
+
+    def _query_sums(self, expression: str, fields: list[str]) -> list[Entity]:
+        if not self.client.has_collection(self.sums_name):
+            return []
+        self.client.load_collection(self.sums_name)
+        limit = 2 * (self.dim + 1)
+        return self._query(self.sums_name, expression, ["row", *fields], limit=limit)
 
     def by_row(self, rows: Sequence[int], fields: list[str]) -> dict[int, Entity]:
         """Return the entities of those rows that exist."""
@@ -338,14 +412,34 @@ class MilvusStore(Store):
 
 
 class MilvusWriter(StoreWriter):
-    """Changes a collection without a lock: Milvus orders the changes of several writers."""
+    """Changes a collection without a lock: Milvus orders the changes of several writers.
+
+    A thread writes WRITE_BATCH images while the next ones are embedded.
+    """
 
     def __init__(self, store: MilvusStore) -> None:
-        self.store, self.client, self.has_written = store, store.client, False
+        self.store, self.client = store, store.client
+        self.id = 0  # of the last change
+        self.waiting: dict[int, Entity] = {}  # by row
+        self.thread, self.under_way = ThreadPoolExecutor(1), Future[None]()
+        self.under_way.set_result(None)
+        self.has_written = False
+        self.sums: MomentSums | None = None  # before the changes; None if they are not known
+        self.difference = MomentSums.zeros(store.dim)
+        self.sums_of_shards: MomentSums | None = None
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is None and self.has_written:
-            self.store.store_sums(self.store.compute_sums())
+        with self.thread:
+            if kind is not None:
+                with suppress(OSError):  # what was embedded before an error or an interrupt
+                    self.flush()
+                return
+            self.flush()
+            if self.has_written:
+                self.store.store_sums(self._new_sums(), self.id)
+
+    def set_sums(self, sums: MomentSums) -> None:
+        self.sums_of_shards = sums
 
     def put(
         self,
@@ -354,40 +448,79 @@ class MilvusWriter(StoreWriter):
         words: Tensor | None = None,
         local: Tensor | None = None,  # there are none: `stores_local` is False
     ) -> None:
-        positions = {entry.path: i for i, entry in enumerate(entries)}  # of equal paths the last
         ids = torch.empty(len(entries), 0) if words is None else words
-        entities = [
-            entity_of(entries[i]) | {"vector": vectors[i].tolist(), "words": ids[i].int().tolist()}
-            for i in positions.values()
-        ]
-        self._begin_change()
-        self._upsert(entities)
+        for entry, vector, word_ids in zip(entries, vectors, ids.int(), strict=True):
+            entity = entity_of(entry) | {"vector": vector.tolist(), "words": word_ids.tolist()}
+            self.waiting[entity["row"]] = entity  # of equal paths the last
+            if len(self.waiting) == WRITE_BATCH:
+                self._send()
+
+    def flush(self) -> None:
+        if self.waiting:
+            self._send()
+        self.under_way.result()
 
     def update(self, entries: Sequence[ImageEntry]) -> None:
+        self.flush()
         rows = [row_of(entry.path) for entry in entries]
         stored = self.store.by_row(rows, ["vector", "words"])
         pairs = zip(rows, entries, strict=True)
-        self._upsert([stored[row] | entity_of(entry) for row, entry in pairs if row in stored])
+        entities = [stored[row] | entity_of(entry) for row, entry in pairs if row in stored]
+        for batch in _batches(entities, WRITE_BATCH):
+            self._upsert(batch)
 
     def remove(self, paths: Iterable[str]) -> int:
-        self._begin_change()
+        self.flush()
         rows = self.store.by_row([row_of(path) for path in paths], [])
-        for page in _batches(rows, PAGE):
+        for page in _batches(rows, WRITE_BATCH):
+            self._begin_change(page)
             self.client.delete(self.store.name, ids=page)
         return len(rows)
 
-    def _begin_change(self) -> None:
-        self.has_written = True
-        self.store.drop_sums()
+    def _send(self) -> None:
+        """Write what is waiting in the thread, after the batch before."""
+        self.under_way.result()
+        batch, self.waiting = list(self.waiting.values()), {}
+        self.under_way = self.thread.submit(self._put, batch)
 
-    def _upsert(self, entities: list[Entity]) -> None:
-        for batch in _batches(entities, WRITE_BATCH):
-            if self.store.has_texts:
-                _add_stems(batch)
-            else:
-                for entity in batch:
-                    del entity["keywords"]
-            self.client.upsert(self.store.name, batch)
+    def _put(self, batch: list[Entity]) -> None:
+        self._begin_change([entity["row"] for entity in batch])
+        if self.sums is not None:
+            self.difference.add(torch.tensor([entity["vector"] for entity in batch]))
+        self._upsert(batch)
+
+    def _begin_change(self, rows: list[int]) -> None:
+        """Tell readers that the sums change, and subtract the vectors of these rows."""
+        if not self.has_written:
+            self.sums = self.store.stored_sums()
+            if self.sums is None and not len(self.store):
+                self.sums = MomentSums.zeros(self.store.dim)
+        elif self.store.changes().get(LAST_CHANGE) != self.id:
+            self.sums = None  # there are changes of another writer
+        self.has_written, self.id = True, secrets.randbits(62)  # a new one for each change
+        self.store.set_change(LAST_CHANGE, self.id)
+        if self.sums is not None:
+            replaced = self.store.by_row(rows, ["vector"]).values()
+            vectors = [entity["vector"] for entity in replaced]
+            self.difference.add(torch.tensor(vectors).view(-1, self.store.dim), -1)
+
+    def _new_sums(self) -> MomentSums:
+        count = len(self.store)
+        if self.sums_of_shards is not None and self.sums_of_shards.count == count:
+            return self.sums_of_shards
+        if self.sums is not None:
+            self.sums.merge(self.difference)
+            if self.sums.count == count:
+                return self.sums
+        return self.store.compute_sums()
+
+    def _upsert(self, batch: list[Entity]) -> None:
+        if self.store.has_texts:
+            _add_stems(batch)
+        else:
+            for entity in batch:
+                del entity["keywords"]
+        self.client.upsert(self.store.name, batch)
 
 
 def _create_collection(
@@ -422,7 +555,7 @@ def _create(
     properties = {PROPERTY: description} if description else {}
     client.create_collection(name, schema=schema, consistency_level="Strong", properties=properties)
     index = client.prepare_index_params()
-    parameters = {"M": 32, "efConstruction": 200} if index_type == "HNSW" else {}
+    parameters = dict(INDEXES[index_type].parameters)
     index.add_index("vector", index_type=index_type, metric_type="IP", params=parameters)
     try:
         client.create_index(name, index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,20 +16,18 @@ from torch import Tensor
 from ..data import read_image
 from ..data.digests import digest_of
 from ..data.images import full_size
-from ..data.video import split_frame
 from ..models.image_text import Vocabulary
 from ..options import check_number
 from ..predict.openvino_engine import embed_images
 from ..unit import unit
 from .composition import ComposedQuery, Scorer, text_vectors
 from .database import top_k
-from .doubt import ScoreJudge, TextFamiliarity
+from .doubt import ScoreJudge, TextFamiliarity, cosine_scale
 from .feedback import QUERY, refine
 from .freedom import K, M, N
 from .fusion import MAX_CANDIDATES, TextEvidence, find_evidence, relative_shares
 from .load import image_text_device, load_model, load_word_memory, open_store
 from .maxsim import (
-    CellMatch,
     LocalQuery,
     cell_matches,
     embed_with_local,
@@ -38,8 +36,9 @@ from .maxsim import (
     stored_local,
 )
 from .methods import MethodSpec, compose_all, find_method, parse_method
+from .results import RankedImage, best_results, results_without_duplicates
 from .shares import input_shares
-from .store import Filter, ImageEntry, Store, TextMatch
+from .store import Filter, Store, TextMatch
 from .words import load_words
 
 if TYPE_CHECKING:
@@ -48,23 +47,8 @@ if TYPE_CHECKING:
 
 CANDIDATES = 500  # of a nearest-neighbour search, which are then ranked exactly
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # of a term: their products fit float32
-HASH_BITS = 64
-# Near-duplicates: of 278 photographs, halved and compressed, 99 in 100 were within 8 bits; of
-# pairs of different ones 1 in 1,000 within 15.
-MAX_HASH_DISTANCE, MIN_SIMILARITY = 10, 0.95
+MAX_UNKNOWN = 5  # words in a note
 ImageInput = str | Path | bytes | int  # a file, the contents of a file, or a row of the index
-
-
-class RankedImage(NamedTuple):
-    entry: ImageEntry
-    score: float
-    missing: bool  # the file does not exist any longer
-    duplicates: tuple[str, ...] = ()  # paths of hidden near-duplicates
-    row: int = -1  # in the index
-    visual: float = 0.0  # score by what the image looks like; `score` may count texts, too
-    matches: tuple[TextMatch, ...] = ()  # texts of the image that match the query
-    doubtful: bool = False  # it may not show what the text says, and no text matches
-    cells: tuple[CellMatch, ...] = ()  # where it matches the query image, if it was re-ranked
 
 
 SORT_KEYS: dict[str, Callable[[RankedImage], Any]] = {
@@ -109,7 +93,7 @@ class SearchRequest:
         ):
             if getattr(self, name) not in choices:
                 value = getattr(self, name)
-                raise ValueError(f"{name} is one of {', '.join(choices)}, got '{value}'")
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got '{value}'")
         for name in ("top", "candidates"):
             check_number(name, getattr(self, name), whole=True, least=1)
         if self.rerank != "none" and (not self.images or self.terms or self.like or self.unlike):
@@ -193,6 +177,10 @@ class SearchAnswer(NamedTuple):
             notes.append(note)
         elif self.results and all(result.doubtful for result in self.results):
             notes.append(f"no image seems to show {_quoted(self.texts)}: these are the nearest")
+        words = [word for text in self.texts for word in text.unknown_words]
+        if words and self.results:
+            quoted = ", ".join(f'"{word[:40]}"' for word in words[:MAX_UNKNOWN])
+            notes.append(f"the model does not know {quoted}: it searched for the other words")
         return notes
 
 
@@ -230,11 +218,18 @@ def choose_method(method: str, weight: float | None) -> MethodSpec:
 class Searcher:
     """An index with its model and word list, which are loaded when a request needs them.
 
-    `word_list` is a file that replaces the index's own list; `exact` ignores an approximate index.
+    `word_list` is a file that replaces the index's own list; `exact` ignores an approximate index;
+    `load` returns the model, by default that of the index.
     """
 
-    def __init__(self, store: Store, word_list: str | None = None, exact: bool = False) -> None:
-        self.store, self.word_list, self.exact = store, word_list, exact
+    def __init__(
+        self,
+        store: Store,
+        word_list: str | None = None,
+        exact: bool = False,
+        load: Callable[[], ImageText] | None = None,
+    ) -> None:
+        self.store, self.word_list, self.exact, self.load = store, word_list, exact, load
 
     @classmethod
     def open(cls, address: str, word_list: str | None = None, exact: bool = False) -> Searcher:
@@ -242,7 +237,7 @@ class Searcher:
 
     @cached_property
     def model(self) -> ImageText:
-        model = load_model(self.store)
+        model = self.load() if self.load else load_model(self.store)
         if not self.exact:
             self.store.open_approximate()
         return model
@@ -309,13 +304,17 @@ def _answer(
         why["shares"] = input_shares(scorer.direction, inputs, store.moments())
     wanted_texts = [text for text, weight in request.terms if weight > 0]
     texts, evidence, shares = tuple(judge.assess(wanted_texts)), None, None
+    scale = 1.0
     if not images and not request.visual_only:
         unknown = {text.text for text in texts if not text.known}
         evidence = find_evidence(view, request.terms, store, unknown)
     visual, visual_rows, is_exact = _score(scorer, view, request.top, evidence)
     is_text_query = method == "text" and bool(wanted_texts) and not (like or unlike)
     if is_text_query:
-        shares = judge.shares(visual)
+        scale = cosine_scale(model, wanted_texts)
+        if nearest := [name for text in texts if text.known for name in text.nearest]:
+            why["nearest"] = list(dict.fromkeys(nearest))
+        shares = judge.shares(visual, scale)
     scores, rows = visual, visual_rows
     if shares is not None:
         scores = shares
@@ -346,8 +345,8 @@ def _answer(
     results = _with_evidence(rank(scores, rows, view, request.top), visual, visual_rows, evidence)
     if shares is not None:
         is_guess = not any(text.known for text in texts)
-        is_guess |= judge.is_absent(scorer.direction, visual)
-        results = _mark_doubtful(results, judge, is_guess)
+        is_guess |= judge.is_absent(scorer.direction, visual, scale)
+        results = _mark_doubtful(results, judge, scale, is_guess)
     if local_query is not None:
         results = _with_cells(results, local_query, store, local_network(model))
     # Ties keep the more relevant image first.
@@ -371,10 +370,10 @@ def _matches_text(rows: Tensor, evidence: TextEvidence | None) -> Tensor:
 
 
 def _mark_doubtful(
-    results: Sequence[RankedImage], judge: ScoreJudge, is_guess: bool
+    results: Sequence[RankedImage], judge: ScoreJudge, scale: float, is_guess: bool
 ) -> list[RankedImage]:
     """Mark images without a matching text: all, or those that unrelated texts rank as high."""
-    shares = judge.shares(torch.tensor([result.visual for result in results]))
+    shares = judge.shares(torch.tensor([result.visual for result in results]), scale)
     assert shares is not None
     is_doubtful = judge.calibration.is_doubtful(shares) | is_guess
     return [
@@ -543,76 +542,3 @@ def _with_evidence(
         result._replace(visual=score, matches=texts)
         for result, score, texts in zip(results, visual[places].tolist(), matches, strict=True)
     ]
-
-
-def is_missing(entry: ImageEntry) -> bool:
-    """Return whether the file is gone; images that are not files have no modification time."""
-    return bool(entry.time) and not os.path.exists(split_frame(entry.path)[0])
-
-
-def best_results(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[RankedImage]:
-    """Return the `top` best images."""
-    values, places = top_k(scores[None], top)
-    best = rows[places[0]]
-    results = zip(view.entries(best), values[0].tolist(), best.tolist(), strict=True)
-    return [RankedImage(entry, score, is_missing(entry), row=row) for entry, score, row in results]
-
-
-def results_without_duplicates(
-    scores: Tensor, rows: Tensor, view: Store, top: int
-) -> list[RankedImage]:
-    """Return the `top` best images that do not look like a better one.
-
-    A file that exists represents one that is missing.
-    """
-    results, hidden, by_digest = list[RankedImage](), list[list[str]](), dict[str, int]()
-    hashes, vectors = (torch.empty(min(top, len(rows)), width) for width in (HASH_BITS, view.dim))
-    for block_scores, block in _best_first(scores, rows, 4 * top):
-        entries = view.entries(block)
-        images = zip(
-            entries,
-            view.vectors(block),
-            _hash_signs(entries),
-            block_scores,
-            block.tolist(),
-            strict=True,
-        )
-        for entry, vector, signs, score, row in images:
-            original = by_digest.get(entry.digest)
-            if original is None:
-                # Both: a vector may encode only a class, and two skies have similar hashes.
-                same_hash = hashes[: len(results)] @ signs >= HASH_BITS - 2 * MAX_HASH_DISTANCE
-                similar = same_hash.nonzero()[:, 0]
-                similar = similar[vectors[similar] @ vector >= MIN_SIMILARITY]
-                original = int(similar[0]) if len(similar) else None
-            if original is None:
-                place = len(results)
-                if place == top:
-                    continue
-                hashes[place], vectors[place], by_digest[entry.digest] = signs, vector, place
-                results.append(RankedImage(entry, score, is_missing(entry), row=row))
-                hidden.append([])
-            elif results[original].missing and not is_missing(entry):
-                hidden[original].append(results[original].entry.path)
-                results[original] = RankedImage(entry, score, False, row=row)
-            else:
-                hidden[original].append(entry.path)
-        if len(results) == top:
-            break
-    pairs = zip(results, hidden, strict=True)
-    return [result._replace(duplicates=tuple(paths)) for result, paths in pairs]
-
-
-def _best_first(scores: Tensor, rows: Tensor, count: int) -> Iterator[tuple[list[float], Tensor]]:
-    """Yield the `count` best, then as many again, ...: only what is used is sorted."""
-    start = 0
-    while start < len(rows):
-        values, places = top_k(scores[None], count)
-        yield values[0, start:].tolist(), rows[places[0, start:]]
-        start, count = count, 2 * count
-
-
-def _hash_signs(entries: Sequence[ImageEntry]) -> Tensor:
-    """Return (N, 64) of 1 and -1: the distance of two hashes is (64 - dot product) / 2."""
-    hashes = torch.tensor([entry.look for entry in entries], dtype=torch.long)
-    return ((hashes[:, None] >> torch.arange(HASH_BITS)) & 1).float() * 2 - 1

@@ -53,7 +53,7 @@ class SavedSearches:
             searches = json.loads(self.path.read_text("utf-8"))
             if all(isinstance(stored, dict) for stored in searches.values()):
                 return dict(searches)
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             pass
         raise self._damaged()
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 from torch import Tensor
 
-from .database import Database
+from .database import Database, MomentSums
 from .inputs import no_index
 
 if TYPE_CHECKING:
@@ -127,9 +127,16 @@ class IndexDescription:
     @classmethod
     def from_json(cls, text: str) -> IndexDescription:
         """Raise ValueError or TypeError if the text does not describe an index."""
-        description = cls(**json.loads(text))
+        try:
+            description = cls(**json.loads(text))
+        except RecursionError:
+            raise ValueError("its JSON is nested too deeply") from None
+        texts = (description.model, description.identity, description.dtype)
         if (
-            description.dim < 1
+            not all(isinstance(text, str) for text in texts)
+            or not isinstance(description.words, dict)
+            or not isinstance(description.local, dict)
+            or description.dim < 1
             or description.words_per_image < 0
             or description.local_width < 0
             or description.dtype not in DTYPES
@@ -228,7 +235,7 @@ def _quote(value: Any) -> str:
 
 
 class StoreWriter(Protocol):
-    """Changes an index inside a `with` block. What a call has written persists."""
+    """Changes an index inside a `with` block. What was written before an error persists."""
 
     def __enter__(self) -> Self:
         return self
@@ -244,11 +251,19 @@ class StoreWriter(Protocol):
     ) -> None:
         """Add images, replacing those with the same path."""
 
+    def flush(self) -> None:
+        """Make what `put` has received visible; a back end may write it in larger batches."""
+        return None
+
     def update(self, entries: Sequence[ImageEntry]) -> None:
         """Change the entries of stored images; their vectors stay."""
 
     def remove(self, paths: Iterable[str]) -> int:
         """Remove images and return how many were stored."""
+
+    def set_sums(self, sums: MomentSums) -> None:
+        """Take these sums of all images, if their number is right, instead of computing them."""
+        return None
 
     def compact(self) -> bool:
         """Reclaim the space of removed images if it is worth it; return whether it was."""
@@ -326,11 +341,21 @@ class Store(Database, Protocol):
     def images(self) -> dict[str, IndexedImage]:
         """Return every image by its path."""
 
+    def find_paths(self, paths: Sequence[str]) -> dict[str, IndexedImage]:
+        """Return those images that are stored, by their paths; a moved index needs a writer."""
+
+    def sources(self) -> Iterator[tuple[str, str]]:
+        """Yield the path and the source of every image."""
+
     def sample(self, count: int) -> list[IndexedImage]:
         """Return about `count` images from the whole index; none if that would be slow."""
 
     def rows_with_digest(self, digest: str) -> list[int]:
         """Return the rows of images with these contents."""
+        return self.rows_with_digests([digest]).get(digest, [])
+
+    def rows_with_digests(self, digests: Sequence[str]) -> dict[str, list[int]]:
+        """Return the rows of images with these contents, by digest, in ascending order."""
 
     def distinct_values(self, column: str) -> list[str]:
         """Return the different values of `label` or `domain`, sorted."""

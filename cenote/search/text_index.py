@@ -93,12 +93,16 @@ def name_words(name: str) -> list[str]:
 
 def folder_names(entry: ImageEntry) -> list[str]:
     """Return the folders of an image below its DATA argument, and the name of that folder."""
-    if not os.path.isabs(entry.path):  # NAME:IMAGE
-        return os.path.dirname(entry.path.partition(":")[2]).split("/")
-    folder = os.path.dirname(entry.path)
+    return _folder_names(os.path.dirname(entry.path), entry.source)
+
+
+@lru_cache(4096)  # many images have the same folder
+def _folder_names(folder: str, source: str) -> list[str]:
+    if not os.path.isabs(folder):  # of NAME:IMAGE
+        return folder.partition(":")[2].split("/")
     root = folder
-    if os.path.isabs(entry.source):
-        root = os.path.commonpath((entry.source, folder))
+    if os.path.isabs(source):
+        root = os.path.commonpath((source, folder))
     if root == os.path.dirname(root):  # they share the root of the file system only
         root = folder
     names = os.path.relpath(folder, os.path.dirname(root)).split(os.sep)
@@ -153,7 +157,7 @@ class TextIndex:
         self.connection.executemany(
             "delete from image_texts where row = ?", [(row,) for row in rows]
         )
-        ids = dict[TextMatch, int]()
+        ids, pairs = dict[TextMatch, int](), list[tuple[int, int]]()
         for row, entry in zip(rows, entries, strict=True):
             for text in entry_texts(entry):
                 if text not in ids:
@@ -165,7 +169,8 @@ class TextIndex:
                         insert = "insert into text_index (rowid, text) values (?, ?)"
                         execute(insert, (*stored, text.text))
                     ids[text] = stored[0]
-                execute("insert into image_texts values (?, ?)", (row, ids[text]))
+                pairs.append((row, ids[text]))
+        self.connection.executemany("insert into image_texts values (?, ?)", pairs)
 
     def clear(self) -> None:
         self.connection.execute("delete from image_texts")

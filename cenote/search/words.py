@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..models.image_text import ImageText
 
 BATCH = 1024  # words encoded at a time
+MAX_WORD = 1000  # characters
 CSV_HEADERS = {"name", "word", "label", "class", "class_name", "object_name", "displayname"}
 
 
@@ -65,6 +66,9 @@ def load_words(source: str | Path | None = None, model: ImageText | None = None)
         raise ValueError(
             f"no word list {path}: give a text file with one word a line, or a CSV ({error})"
         ) from None
+    longest = max((len(row[-1]) for row in rows if row), default=0)
+    if longest > MAX_WORD:
+        raise ValueError(f"{path} has a line of {longest} characters: give one word a line")
     words = unique_words(row[-1] for row in rows if row)
     if is_csv and words and words[0].casefold() in CSV_HEADERS:
         words = words[1:]

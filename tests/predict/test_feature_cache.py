@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cenote.data.digests import digest_of
+from cenote.data.digests import digest_of, digests
 from cenote.predict.cache_folder import cache_folder
-from cenote.predict.feature_cache import FeatureCache, Layout, check_space
+from cenote.predict.feature_cache import CachedFeatures, FeatureCache, Layout, check_space
 from tests.synthetic import squares
 
 LAYOUT = Layout((2, 3), 4, cls=True)
@@ -66,7 +66,10 @@ def test_space_is_checked_before_features_are_written(
     """ImageNet in ViT-B/16's features: 388 GB."""
     store = FeatureCache(tmp_path).open({"backbone": "vit"}, Layout((14, 14), 768, cls=True))
     images, disk = 1_281_167, shutil.disk_usage(tmp_path)
-    sizes = "the features of 1281167 images take 387.7 GB in .*, where 400.0 GB are free: use fewer"
+    sizes = (
+        "the features of 1281167 images take 387.7 GB in .*, where 400.0 GB are free: "
+        "use a sample that fits, sample/1200000:DATA"
+    )
     monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(free=400_000_000_000))
     with pytest.raises(OSError, match=sizes):
         check_space(store, images)
@@ -114,7 +117,7 @@ WRITER = """
 import sys, numpy as np
 from pathlib import Path
 from cenote.predict.feature_cache import FeatureCache, Layout
-from cenote.data.digests import digest_of
+from cenote.data.digests import digest_of, digests
 store = FeatureCache(Path(sys.argv[1])).open({}, Layout((2, 3), 4, True))
 start, stop = map(int, sys.argv[2:])
 for i in range(start, stop, 3):
@@ -204,3 +207,28 @@ def test_pruned_under_a_writer(tmp_path: Path) -> None:
     assert len(third) == 2 and third.find([name(0)]).tolist() == [-1]
     assert third.values()[third.find([name(7), name(8)]), 0, 0].tolist() == [7, 8]
     assert [p.name for p in tmp_path.iterdir()] == [third.folder.name]
+
+
+def test_lost_rows_are_computed_again(tmp_path: Path) -> None:
+    store = FeatureCache(tmp_path).open({}, LAYOUT)
+    store.append([name(i) for i in range(6)], np.stack([row(i) for i in range(6)]))
+    os.truncate(store.folder / "rows.bin", 3 * store.row_bytes + 1)
+    again = FeatureCache(tmp_path).open({}, LAYOUT)
+    assert again.find([name(i) for i in range(6)]).tolist() == [0, 1, 2, -1, -1, -1]
+    again.append([name(5)], row(5)[None])
+    again = FeatureCache(tmp_path).open({}, LAYOUT)
+    assert again.find([name(3), name(5)]).tolist() == [-1, 3]
+    assert (again.values()[3] == 5).all() and len(again) == 4
+
+
+def test_damaged_features_name_the_remedy(tmp_path: Path) -> None:
+    data = squares(4)
+    store = FeatureCache(tmp_path).open({}, LAYOUT)
+    names = digests(data)
+    store.append([n or b"" for n in names], np.stack([row(i) for i in range(4)]))
+    (store.folder / "rows.bin").write_bytes(b"\xff" * 4 * store.row_bytes)
+    cached = CachedFeatures(data, store, store.find(names), [])
+    with pytest.raises(
+        ValueError, match=f"damaged: `cenote cache .* --prune {store.folder.name[:12]}"
+    ):
+        cached.features([0, 1])

@@ -1,6 +1,7 @@
 """Approximate search: used where its recall is good, not used where the data has no clusters, right after changes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("approximate") / "ix"
     index = filled(folder, clustered(3000))
     about = build_approximate(index, clustered(50, seed=5))
-    assert about.good and set(about.recall) == {"images", "words"}
+    assert about.good and set(about.recall) == {
+        "images",
+        "words",
+        "images, filtered",
+        "words, filtered",
+    }
     return folder
 
 
@@ -72,7 +78,25 @@ def test_its_recall_is_measured_and_true(built: Path) -> None:
     assert index.scan(queries[:1]) is None  # every image would take too long
 
 
-def test_filters_are_exact(built: Path) -> None:
+def test_filtered_searches_of_many_images_are_approximate(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approximate, "MIN_IMAGES", 1000)
+    index = LocalStore.open(shutil.copytree(built, tmp_path / "ix"))
+    index.open_approximate()
+    view, queries = index.select(Filter(classes=("c1",))), clustered(100, seed=1)
+    assert len(view) == 1500 and view.is_approximate and view.scan(queries) is None
+    assert (view.nearest(queries, 10)[1] % 2 == 1).all()
+    assert recall(view, queries) > 0.9
+    facts = json.loads((built / "approximate.json").read_text())
+    assert facts["recall@10"]["images, filtered"] >= 0.95 and facts["filtered_probes"] >= 4
+    assert index.select(Filter(classes=("c1",))) is view  # the last filter is not read again
+    with index.writer() as writer:
+        writer.remove([entry(1).path])
+    assert len(index.select(Filter(classes=("c1",)))) == 1499
+
+
+def test_filtered_searches_of_few_images_are_exact(built: Path) -> None:
     index = LocalStore.open(built)
     index.open_approximate()
     view = index.select(Filter(classes=("c1",)))

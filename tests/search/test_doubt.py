@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cenote.models.image_text import Vocabulary
 from cenote.models.image_text.small_clip import SmallClip
+from cenote.models.image_text.synsets import imagenet_synsets
 from cenote.models.image_text.text_encoder import TextTower, Words
 from cenote.models.image_text.text_space import TextSpace
 from cenote.search.doubt import (
@@ -93,6 +94,19 @@ def test_text_space_does_not_know_nonsense_and_other_languages(text_space: TextS
 def test_grass_is_not_a_plural(text_space: TextSpace) -> None:
     gras, glasses = assess_texts(["gras", "sunglasses"], text_space)
     assert not gras.known and glasses.known
+
+
+def test_names_in_other_forms() -> None:
+    synsets = imagenet_synsets()
+    for text, name in (
+        ("cell phone", "cellphone"),
+        ("wheaten terrier", "soft coated wheaten terrier"),  # the end of the name of a class
+        ("people", "person"),
+        ("honey bees", "honeybee"),
+    ):
+        (phrase,) = synsets.phrases(text)
+        assert phrase.synsets == tuple(synsets.named(name)), text
+    assert synsets.named("s p a") == []
 
 
 def test_long_texts_and_no_texts(text_space: TextSpace) -> None:
@@ -192,6 +206,7 @@ def test_a_search_by_a_known_text_has_shares_as_scores(
     assert answer.results[0].row == 162 - 151 and not answer.results[0].doubtful
     assert scores == sorted(scores, reverse=True) and 0 < scores[-1] < scores[0] < 1
     assert answer.notes == [] and answer.texts[0].known
+    assert answer.why["nearest"][0] == "beagle" and len(answer.why["nearest"]) == 5
 
 
 @pytest.mark.parametrize("text", ["church", "brown bear"])  # which is like a dog
@@ -203,6 +218,23 @@ def test_a_known_text_that_no_image_shows(
     assert answer.notes == [f'no image seems to show "{text}": these are the nearest']
     is_chance = ShareCalibration().is_doubtful(torch.tensor(answer.results[0].score))
     assert bool(is_chance) == (text == "church")
+
+
+@pytest.mark.parametrize("text", ["dog", "dogs", "a photo of a dog", "black dog"])
+def test_a_text_that_is_a_sum_of_classes_is_not_doubted(
+    dogs: LocalStore, text_space: TextSpace, text: str
+) -> None:
+    answer = search(dogs, text_space, text)
+    assert not any(result.doubtful for result in answer.results) and answer.notes == []
+    assert answer.results[0].score > 0.3
+
+
+def test_an_unknown_word_of_a_phrase_is_named(dogs: LocalStore, text_space: TextSpace) -> None:
+    answer = search(dogs, text_space, "a qwertyzx dog near a qwertyzx")
+    assert answer.results and answer.notes == [
+        'the model does not know "qwertyzx": it searched for the other words'
+    ]
+    assert search(dogs, text_space, "a small dog in the snow").notes == []
 
 
 def test_likeness_of_the_best_image_by_hand(dogs: LocalStore, text_space: TextSpace) -> None:

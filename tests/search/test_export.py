@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 
 from cenote.search.export import copy_results, csv_text
-from cenote.search.query import RankedImage
+from cenote.search.results import RankedImage
 from cenote.search.store import ImageEntry
 
 
@@ -14,7 +14,7 @@ def test_no_cell_is_a_formula() -> None:
     table = list(csv.reader(csv_text(rows, ("name", "score", "label")).splitlines(keepends=True)))
     assert table[0] == ["name", "score", "label"]
     assert [row[0] for row in table[1:]] == [
-        "'=1+1", "'+1", "'-1", "'@SUM(A1)", "'\t=1", "dog", 'a "b", c\nd', "",
+        "'=1+1", "+1", "-1", "'@SUM(A1)", "'\t=1", "dog", 'a "b", c\nd', "",
     ]  # fmt: skip
     assert {row[1] for row in table[1:]} == {"-0.5"} and {row[2] for row in table[1:]} == {""}
 

@@ -8,7 +8,8 @@ import torch
 
 from cenote.search.fusion import CERTAINTY, MAX_VISUAL, find_evidence, relative_shares, text_shares
 from cenote.search.local_store import LocalStore
-from cenote.search.query import RankedImage, SearchAnswer, SearchRequest, ask
+from cenote.search.query import SearchAnswer, SearchRequest, ask
+from cenote.search.results import RankedImage
 from cenote.search.store import (
     Filter,
     ImageEntry,

@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import tarfile
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from PIL import Image
 from cenote.data import open_dataset, read_folders
 from cenote.search.index import IndexReport, open_images, source_of, update_index
 from cenote.search.local_store import LocalStore
-from cenote.search.store import IndexDescription
+from cenote.search.store import ImageEntry, IndexDescription
 from tests.toy_models import ColourModel, CountingColourModel, picture, word_memory
 
 from .rankings import assert_ranked
@@ -44,6 +46,44 @@ def update(
         batch=5,
         **options,
     )  # type: ignore[arg-type]
+
+
+def test_images_of_a_shard_that_were_exchanged_are_embedded_again(tmp_path: Path) -> None:
+    def write(colour: str) -> None:
+        with tarfile.open(tmp_path / "a.tar", "w") as tar:
+            for i in range(3):
+                picture(colour, "square", i).save(tmp_path / "image.png")
+                tar.add(tmp_path / "image.png", f"{i}.png")
+
+    store, model = LocalStore.open(tmp_path / "ix", MADE), ColourModel()
+    for colour, embedded in (("red", 3), ("red", 0), ("blue", 3)):
+        write(colour)
+        data = (f"wds:{tmp_path / 'a.tar'}",)
+        dataset = open_images(data, (tmp_path / "ix",))
+        source = source_of(data)
+        report = update_index(store, dataset, model, word_memory(), source=source)
+        assert report.embedded == embedded
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_known_images(tmp_path: Path) -> None:
+    """Of Python and numpy, beside the numbers of the rows, with ten times as many known images."""
+    photographs(tmp_path / "photos")
+    peaks = list[int]()
+    for known in (3_000, 30_000):
+        index = tmp_path / f"ix{known}"
+        update(tmp_path / "photos", index)
+        vectors = torch.nn.functional.normalize(torch.ones(known, 6), dim=1)
+        with LocalStore.open(index).writer() as writer:
+            entries = [ImageEntry(f"/elsewhere/{i:06d}.png", f"{i:032x}") for i in range(known)]
+            writer.put(entries, vectors, torch.zeros(known, 3))
+        del entries, vectors
+        update(tmp_path / "photos", index)
+        tracemalloc.start()
+        assert update(tmp_path / "photos", index).same == 12
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 24 * 27_000
 
 
 def counts(report: IndexReport) -> tuple[int, ...]:

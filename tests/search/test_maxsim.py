@@ -216,7 +216,7 @@ def test_what_cannot_be_ranked_again(indexed: tuple[Path, LocalStore], tmp_path:
     for wrong in ({"texts": ("red",)}, {"like": (image,)}, {"unlike": (image,)}):
         with pytest.raises(ValueError, match="without texts and examples"):
             SearchRequest((image,), rerank="maxsim", **wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="rerank is one of none, maxsim, got 'colbert'"):
+    with pytest.raises(ValueError, match="rerank must be one of none, maxsim, got 'colbert'"):
         SearchRequest((image,), rerank="colbert")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="candidates"):
         SearchRequest((image,), rerank="maxsim", candidates=0)

@@ -23,9 +23,9 @@ from cenote.search import milvus_store
 from cenote.search.index import update_index
 from cenote.search.load import find_store, open_store
 from cenote.search.local_store import LocalStore
-from cenote.search.milvus_store import MilvusStore, row_of
+from cenote.search.milvus_store import INDEXES, MilvusAddress, MilvusStore, row_of
 from cenote.search.query import SearchRequest, ask
-from cenote.search.store import Filter, Store
+from cenote.search.store import Filter, Store, StoreWriter
 from tests.toy_models import COLOURS, SHAPES, ColourModel, CountingColourModel, picture, word_memory
 
 from .rankings import assert_ranked
@@ -213,9 +213,9 @@ def test_the_sums_are_kept_and_made_again(stores: tuple[LocalStore, MilvusStore]
     kept = milvus.stored_sums()
     assert kept is not None and kept.count == len(milvus)
     assert torch.allclose(kept.second, milvus.compute_sums().second, atol=1e-9)
-    with pytest.raises(RuntimeError, match="killed"), milvus.writer() as writer:
+    with pytest.raises(RuntimeError, match="failed"), milvus.writer() as writer:
         writer.put([entry(70)], unit_rows(1, seed=70), ids(1))
-        raise RuntimeError("killed")
+        raise RuntimeError("failed")
     assert milvus.stored_sums() is None
     assert milvus.moments().count == len(milvus)  # through all vectors
     with milvus.writer() as writer:
@@ -225,39 +225,74 @@ def test_the_sums_are_kept_and_made_again(stores: tuple[LocalStore, MilvusStore]
     )
 
 
+def change_one(writer: StoreWriter, i: int, seed: int) -> None:
+    writer.put([entry(i)], unit_rows(1, seed=seed), ids(1, i))
+    writer.flush()
+
+
+def check_sums(store: MilvusStore, stored: bool = True) -> None:
+    values = store.vectors(torch.tensor([image.row for image in store.images().values()]))
+    covariance = torch.cov(values.double().T)
+    assert torch.allclose(store.moments().covariance, covariance, atol=1e-9)
+    assert (store.stored_sums() is not None) == stored
+
+
+def test_one_writer_keeps_the_sums_without_reading_all_vectors(
+    stores: tuple[LocalStore, MilvusStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, milvus = stores
+    before = milvus.images()[entry(42).path]
+    with monkeypatch.context() as patch:
+        patch.delattr(MilvusStore, "compute_sums")
+        with milvus.writer() as writer:
+            change_one(writer, 42, 542)
+            change_one(writer, 43, 543)
+            change_one(writer, 43, 643)
+            writer.put([entry(80), entry(80)], unit_rows(2, seed=80), ids(2))
+            writer.remove([entry(44).path])
+    check_sums(milvus)
+    rows = unit_rows(60)
+    with milvus.writer() as writer:
+        writer.put([entry(i) for i in (42, 43, 44)], rows[42:45], ids(60)[42:45])
+        writer.remove([entry(80).path])
+    check_sums(milvus)
+    assert milvus.images()[entry(42).path] == before
+
+
 def test_two_writers_leave_right_sums(stores: tuple[LocalStore, MilvusStore]) -> None:
     """As many images as before, other vectors: the count alone says nothing."""
     _, milvus = stores
-
-    def change(writer: object, i: int, seed: int) -> None:
-        writer.put([entry(i)], unit_rows(1, seed=seed), ids(1, i))  # type: ignore[attr-defined]
-
-    def check(kept: bool = True) -> None:
-        values = milvus.vectors(torch.tensor([k.row for k in milvus.images().values()]))
-        covariance = torch.cov(values.double().T)
-        assert torch.allclose(milvus.moments().covariance, covariance, atol=1e-9)
-        assert (milvus.stored_sums() is not None) == kept
-
     old = milvus.vectors(torch.tensor([row_of(entry(i).path) for i in (40, 41)]))
     with milvus.writer() as one:
+        change_one(one, 41, 240)
         with milvus.writer() as other:  # one began before it and ends after it
-            change(other, 40, 140)
-        check()
-        change(one, 41, 141)
-        check(kept=False)
-    check()
+            change_one(other, 40, 140)
+        check_sums(milvus)
+        change_one(one, 41, 141)
+        check_sums(milvus, stored=False)
+    check_sums(milvus)
     with milvus.writer() as one:
-        change(one, 40, 240)
+        change_one(one, 40, 240)
         with milvus.writer() as other:
-            change(other, 41, 241)
-            change(one, 40, 340)
-        check()
-        change(one, 40, 0)
-        check(kept=False)
-    check()
+            change_one(other, 41, 241)
+            change_one(one, 40, 340)
+        check_sums(milvus, stored=False)  # the last writer has not ended
+        change_one(one, 40, 0)
+        check_sums(milvus, stored=False)
+    check_sums(milvus)
     with milvus.writer() as one:
         one.put([entry(40), entry(41)], old, ids(2, 40))
-    check()
+    check_sums(milvus)
+
+
+def test_filters_read_their_vectors_once(
+    stores: tuple[LocalStore, MilvusStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, milvus = stores
+    view = milvus.select(Filter(classes=("c1",)))
+    expected = view.moments()
+    monkeypatch.delattr(MilvusStore, "compute_sums")
+    assert milvus.select(Filter(classes=("c1",))).moments() is expected
 
 
 def test_opened_again_by_its_address(stores: tuple[LocalStore, MilvusStore], address: str) -> None:
@@ -313,17 +348,55 @@ def test_questions_have_the_same_answers(backend: str, tmp_path: Path) -> None:
         )  # in an order that may differ where scores do not
 
 
-@needs_server
-def test_a_graph_of_neighbours() -> None:
-    """HNSW instead of FLAT, where the address asks for it."""
-    store, x = open_store(f"{SERVER}/{RUN}_graph?index=hnsw", MADE), unit_rows(60)
+@pytest.mark.parametrize("kind", ["hnsw", "diskann", "ivf_rabitq"])
+def test_other_indexes_than_the_exact_one(backend: str, kind: str, tmp_path: Path) -> None:
+    """With filters, too; Milvus Lite has one of them."""
+    pytest.importorskip("faiss", reason="Milvus Lite needs faiss: install cenote[faiss]")
+    address = f"{address_of(backend, kind, tmp_path)}?index={kind}"
+    if backend == "lite" and kind != "hnsw":
+        with pytest.raises(
+            ValueError, match=rf"no index '{kind}' of Milvus Lite: use flat or hnsw"
+        ):
+            open_store(address, MADE)
+        return
+    store, x = open_store(address, MADE), unit_rows(60)
     with store.writer() as writer:
         writer.put([entry(i) for i in range(60)], x, ids(60))
+    store = open_store(address)
+    assert isinstance(store, MilvusStore)
     assert paths(store, store.nearest(x[[7]], 1)[1][0]) == [entry(7).path]
-    assert (
-        isinstance(store, MilvusStore)
-        and store.client.describe_index(store.name, "vector")["index_type"] == "HNSW"
-    )
+    view = store.select(Filter(classes=(entry(7).label or "",)))
+    assert paths(view, view.nearest(x[[7]], 1)[1][0]) == [entry(7).path]
+    description = store.client.describe_index(store.name, "vector")
+    assert description["index_type"] == kind.upper()
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "search"),
+    [
+        ("FLAT", {}, {}),
+        ("HNSW", {"M": 32, "efConstruction": 200}, {"ef": 80}),
+        ("DISKANN", {}, {"search_list": 100}),
+        (
+            "IVF_RABITQ",
+            {"nlist": 2048, "refine": True, "refine_type": "SQ8"},
+            {"nprobe": 64, "refine_k": 4},
+        ),
+    ],
+)
+def test_what_a_server_is_told(
+    kind: str, parameters: dict[str, object], search: dict[str, object]
+) -> None:
+    """No server runs here: what would be sent to it, by name."""
+    address = MilvusAddress.parse(f"http://127.0.0.1:19530/a?index={kind.lower()}")
+    assert address.index_type == kind
+    assert INDEXES[kind].parameters == parameters and INDEXES[kind].search(40) == search
+
+
+def test_an_unreachable_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(milvus_store, "TIMEOUT", 0.5)
+    with pytest.raises(OSError, match=r"Milvus at http://127\.0\.0\.1:9"):
+        open_store("http://127.0.0.1:9/photos")
 
 
 def test_wrong_addresses(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from PIL import ImageFilter
 from cenote.data import read_folders
 from cenote.search.index import difference_hash, update_index
 from cenote.search.local_store import LocalStore
-from cenote.search.query import SearchRequest, ask, results_without_duplicates
+from cenote.search.query import SearchRequest, ask
+from cenote.search.results import results_without_duplicates
 from cenote.search.store import ImageEntry, IndexDescription
 from cenote.unit import unit
 from tests.toy_models import COLOURS, ColourModel, picture
