@@ -43,9 +43,8 @@ checks all and writes this page.
   (`img_size=...`), or a single size, as the notes say. Height and width must be multiples of the patch size.
 
 `pool="own"` is the pooling that the architecture was trained with ([models](models.md#the-encoders-own-pooling)). Its
-vectors are those of timm's `forward_head(x, pre_logits=True)` in the smallest architecture of every family except CoaT,
-CrossViT and EfficientViM, which refuse it, and of the largest (DeepSeek, Gemma, MobileNetV5, NASNet, Qwen, SAM 2, VGG),
-which are not tested: `pytest -m survey tests/models/test_own.py`, with random weights.
+vectors are those of timm's `forward_head(x, pre_logits=True)` in the smallest architecture of every family, with random
+weights: `pytest -m survey tests/models/test_own.py`.
 """
 
 

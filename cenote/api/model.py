@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from ..allocator import keep_memory
 from ..data import BadImage, Dataset
 from ..data.loading import UnreadableImage
 from ..data.memory import ImageLike, images_in_memory, is_image
@@ -24,12 +25,15 @@ from ..extras import require
 from ..metrics.arrays import Array
 from ..metrics.boxes import Box
 from ..models import PooledModel
+from ..options import errors_name_arguments
 from ..predict.boxes import BoxPrediction, predict_boxes
 from ..predict.discovery import DEFAULT_METHOD, discover_objects
-from ..predict.embedding import embed_dataset
+from ..predict.embedding import Loading, embed_dataset
 from ..predict.maps import MapPredictor
+from ..predict.novelty import ClassMeans, read_class_means
 from ..predict.open_model import class_names, open_model, open_text_map
 from ..predict.thresholds import Threshold, threshold_for
+from ..progress import progress_bar
 from ..report.maps import draw_box, overlay
 
 log = logging.getLogger(__name__)
@@ -59,6 +63,9 @@ class Prediction:
     dataset: Dataset = field(repr=False)
     position: int = field(repr=False)  # in the data set
     class_names: list[str] | None = field(repr=False, default=None)  # of the model
+    # Whether the photograph is unlike the training images, so that the class means little; None if
+    # the model is not one that Cenote trained, or has several classes per image.
+    unlike_training: bool | None = None
 
     @property
     def box(self) -> Box | None:
@@ -100,6 +107,7 @@ class Model:
     by default "text-space".
     """
 
+    @errors_name_arguments
     def __init__(
         self,
         model: str | Path | PooledModel = "lite0",
@@ -111,6 +119,7 @@ class Model:
         threshold: float | None = None,
         text: str | None = None,
     ) -> None:
+        keep_memory()
         self.folder: Path | None = None
         if text is not None:
             self.network: PooledModel = _open_text_map(model, text, pool, weights, map)
@@ -133,6 +142,11 @@ class Model:
         """The threshold of boxes, and what predicts the maps."""
         return threshold_for(self.network, self.folder, *self._map_options)
 
+    @cached_property
+    def class_means(self) -> ClassMeans | None:
+        """The mean vectors of the classes, which notice photographs unlike the training images."""
+        return read_class_means(self.folder)
+
     def __repr__(self) -> str:
         pool = "cls" if self.network.pool is None else self.network.pool.label
         classes = len(self.class_names or ())
@@ -151,6 +165,7 @@ class Model:
     @overload
     def predict(self, photos: ImageLike, batch: int = ...) -> Any: ...
 
+    @errors_name_arguments
     def predict(self, photos: Any, batch: int = 32) -> Any:
         """Return a `Prediction` of one photograph, a list for several, a folder or a glob.
 
@@ -165,9 +180,10 @@ class Model:
     ) -> Iterator[Prediction]:
         """Predict the photographs of a data set; `strict`: raise if one cannot be read."""
         threshold, predictor = self.maps
-        predictor = replace(predictor, batch=batch)
+        predictor = replace(predictor, batch=batch, class_means=self.class_means)
         predictor.fit(dataset, self.folder)
-        for prediction in predict_boxes(predictor, dataset, threshold.value):
+        predictions = predict_boxes(predictor, dataset, threshold.value)
+        for prediction in progress_bar("photographs", len(dataset), iterable=predictions, delay=1):
             if isinstance(prediction, UnreadableImage):
                 if strict:
                     path = dataset.path(prediction.position)
@@ -193,6 +209,7 @@ class Model:
             dataset,
             prediction.position,
             self.class_names,
+            prediction.unlike_training,
         )
 
     def _label(self, class_id: int | None) -> str | None:
@@ -200,9 +217,12 @@ class Model:
             return None
         return self.class_names[class_id]
 
+    @errors_name_arguments
     def embed(self, photos: Photos) -> Array:
         """Return vectors (n, D), float32, of all photographs; raise if one cannot be read."""
-        outputs = embed_dataset(self.network, as_dataset(photos))
+        dataset = as_dataset(photos)
+        with progress_bar("vectors", len(dataset), delay=1) as bar:
+            outputs = embed_dataset(self.network, dataset, Loading(progress=bar.update))
         if outputs.bad:
             raise ValueError(outputs.bad[0])
         return outputs.vectors[outputs.positions.argsort()].numpy()
@@ -216,6 +236,8 @@ def as_dataset(photos: Photos | Dataset) -> Dataset:
         photos = [photos]
     if isinstance(photos, Image.Image | np.ndarray | Tensor):
         return images_in_memory([photos])
+    if not isinstance(photos, list | tuple):
+        raise ValueError(f"photographs are paths, PIL images, arrays or tensors, got {photos!r}")
     if any(map(is_image, photos)):
         return images_in_memory(photos)
     dataset = open_photographs([str(photo) for photo in photos])
@@ -244,6 +266,7 @@ def _path(path: str | Path | None) -> Path | None:
     return None if path is None else Path(path)
 
 
+@errors_name_arguments
 def attend(photos: Photos, model: str | Path = "lite0", **options: Any) -> Any:
     """Show where a model looks: a `Prediction` of one photograph, or a list.
 
@@ -253,6 +276,7 @@ def attend(photos: Photos, model: str | Path = "lite0", **options: Any) -> Any:
     return Model(model, **options).predict(photos)
 
 
+@errors_name_arguments
 def localize(photos: Photos, model: str | Path = "lite0", **options: Any) -> list[PhotoBox]:
     """Return the boxes of photographs; no boxes and no training are needed.
 
@@ -263,6 +287,7 @@ def localize(photos: Photos, model: str | Path = "lite0", **options: Any) -> lis
     return [box for prediction in predictions for box in prediction.boxes]
 
 
+@errors_name_arguments
 def discover(
     photos: Photos, model: str | Path = "lite0", *, method: str = DEFAULT_METHOD, **options: Any
 ) -> list[PhotoBox]:
@@ -275,7 +300,7 @@ def discover(
         opened.network, dataset, (method,), folder=opened.folder, **options
     )
     boxes = []
-    for result in results:
+    for result in progress_bar("objects", len(dataset), iterable=results, delay=1):
         if isinstance(result, UnreadableImage):
             log.warning("skipped %s", result.message)
             continue

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
+import inspect
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from typing import Any
 from ..allocator import keep_memory
 from ..data import Dataset, open_dataset
 from ..device import use_device
+from ..options import check_names, errors_name_arguments
 from ..predict.distributed import is_main_process
 from ..report.html import write_page
 from ..report.probing import ProbeReport, probe_columns, probe_page, probe_table, write_probe
@@ -38,6 +40,7 @@ from .model import Model
 RUNS = Path("runs")  # of output folders that are not named
 
 
+@errors_name_arguments
 def fit(
     data: str | Path | Dataset,
     out: str | Path | None = None,
@@ -57,6 +60,8 @@ def fit(
     use_device(device)
     keep_memory()
     named = None if recipe is None else load_recipe(recipe)
+    if isinstance(options.get("lr"), int | float):
+        options["lr"] = (options["lr"],)
     config = configure("fit", named, _name_of(data), **options)
     folder = _output_folder(out, "fit")
     with use_callbacks(callbacks):
@@ -103,11 +108,12 @@ class Tournament:
         return f"<p><b>{html.escape(self.verdict)}</b></p><pre>{table}</pre>"
 
 
+@errors_name_arguments
 def tournament(
     data: str | Path | Dataset,
     out: str | Path | None = None,
     *,
-    pools: Sequence[str] = (),
+    pools: str | Sequence[str] = (),
     backbone: str | None = None,
     weights: str | Path | None = None,
     recipe: str | None = None,
@@ -129,6 +135,7 @@ def tournament(
     workers. Without `out` the folder is runs/tournament, or runs/tournament-2 and so on if that
     exists. `command` is shown in the report.
     """
+    _check_settings(tournament, settings)
     kinds = {"pools": bool(pools), "ablation": ablation, "gamma": gamma is not None}
     requested = [kind for kind, value in kinds.items() if value]
     if len(requested) > 1:
@@ -145,7 +152,7 @@ def tournament(
     settings = {name: value for name, value in settings.items() if value is not None}
     config = TournamentConfig(
         kind=next(iter(requested), "pools"),
-        pools=tuple(pools),
+        pools=(pools,) if isinstance(pools, str) else tuple(pools),
         gammas=tuple(gamma or ()),
         seeds=seeds,
         boxes=boxes,
@@ -197,6 +204,7 @@ class Probes:
         return f"<pre>{html.escape(probe_table(self.report))}</pre>"
 
 
+@errors_name_arguments
 def probe(
     data: str | Path | Dataset,
     out: str | Path | None = None,
@@ -219,6 +227,7 @@ def probe(
     and `settings` are epochs, seed and workers. Without `out` the folder is runs/probe, or
     runs/probe-2 and so on if that exists. `command` is shown in the report.
     """
+    _check_settings(probe, settings)
     names = [backbone] if isinstance(backbone, str) else list(backbone)
     paths = [weights] if isinstance(weights, str | Path) else list(weights or [None] * len(names))
     if len(paths) != len(names):
@@ -252,6 +261,12 @@ def probe(
         page = probe_page(report, command)
         files = (*write_probe(report, folder), *write_page(folder, page))
     return Probes(folder, report, files)
+
+
+def _check_settings(function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+    """Raise ValueError for an argument that is neither one of the function nor of training."""
+    known = [*inspect.signature(function).parameters, *vars(PROBE)]
+    check_names(f"cenote.{function.__name__}", settings, known)
 
 
 def _data_frame(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Any:

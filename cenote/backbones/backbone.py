@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..device import is_out_of_memory
 from .cls import class_tokens, remove_class_tokens
-from .families import MERGES, READERS, STRIDES, family_of, num_channels
+from .families import MERGES, READERS, STRIDES, family_of, num_channels, projects_to_texts
 from .preprocessing import Preprocessing
 from .sources import Options
 from .transformers_encoder import TransformersEncoder
@@ -23,7 +23,8 @@ class Features(NamedTuple):
     tokens: Tensor  # (B, N, D), N = H W, in reading order; registers are not among them
     grid: tuple[int, int]  # (H, W)
     cls: Tensor | None = None  # (B, D)
-    registers: Tensor | None = None  # (B, R, D), those behind CLS that the encoder's pooling uses
+    # (B, R, D), what else the encoder's own pooling uses: registers, or a vector of each other map.
+    registers: Tensor | None = None
 
     def tensors(self) -> dict[str, Any]:
         """Return the fields that are tensors, by name."""
@@ -98,8 +99,9 @@ class Backbone(nn.Module):
                 out = out.permute(0, 3, 1, 2)
             features = Features(out.flatten(2).transpose(1, 2), (out.shape[2], out.shape[3]))
         else:
-            prefix, tokens = out[:, : self.prefix], out[:, self.prefix :]
-            features = Features(tokens, self._grid(tokens.shape[1], size))
+            if prefix is None:
+                prefix, out = out[:, : self.prefix], out[:, self.prefix :]
+            features = Features(out, self._grid(out.shape[1], size))
         if prefix is not None and self.has_cls:
             features = features._replace(cls=prefix[:, 0])
         if prefix is not None and self.registers:
@@ -171,9 +173,11 @@ class Backbone(nn.Module):
         return f"{problem}, its size is {h}x{w} ({remedy}): {reason}"
 
     def classifier(self) -> nn.Linear | None:
-        """Return the model's last linear layer, if it has one."""
+        """Return the model's last linear layer, if it predicts classes."""
         layer = getattr(self.model, "get_classifier", nn.Identity)()
-        return layer if isinstance(layer, nn.Linear) else None
+        if not isinstance(layer, nn.Linear) or projects_to_texts(self.model, layer.out_features):
+            return None
+        return layer
 
     def remove_cls(self) -> None:
         """Remove the CLS token from the encoder, not only from its output. Registers stay."""

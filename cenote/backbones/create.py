@@ -4,6 +4,7 @@ networks of the papers that timm does not have, and models of Hugging Face trans
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -159,9 +160,24 @@ def _timm_factory(name: str, pretrained: bool) -> Callable[..., nn.Module]:
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):
         hint = suggest(architecture, [*timm.list_models(), "lite0", *WITHOUT_WEIGHTS])
+        hint = hint or _similar_names(name)
         names = "timm's names, 'lite0', 'hf-hub:OWNER/NAME', 'local-dir:FOLDER' or 'hf:OWNER/NAME'"
         raise ValueError(f"no backbone '{name}'{hint} ({names})")
     return partial(timm.create_model, name, pretrained=pretrained)
+
+
+def _similar_names(name: str) -> str:
+    """Name timm's backbones of a family, such as that of "dinov3_vits16", for a message."""
+    if "/" in name:
+        return f"; did you mean 'hf:{name}' (transformers) or 'hf-hub:{name}' (timm)?"
+    words = re.sub("[^a-z0-9]+", "_", name.lower())
+    family = words.partition("_")[0]
+    for part in (words, family, family.rstrip("0123456789")):
+        names = [n for n in timm.list_models() if part in n]
+        if len(part) > 2 and names:
+            smallest = sorted(names, key=lambda n: (not re.search("tiny|small", n), len(n)))[:3]
+            return f"; timm has {', '.join(smallest)}{', ...' if len(names) > 3 else ''}"
+    return ""
 
 
 def _crops_its_own_size(model: Any) -> bool:

@@ -228,19 +228,22 @@ def _preprocessing(folder: Path, encoder: TransformersEncoder) -> Preprocessing:
     resize, crop_to = (dict(getattr(processor, key, None) or {}) for key in ("size", "crop_size"))
     side: int = resize.get("height") or resize.get("shortest_edge") or encoder.image_size[0]
     size, crop = side, 1.0
+    crops = resize.get("shortest_edge") is not None
     if getattr(processor, "do_center_crop", False) and crop_to.get("height"):
         size, crop = crop_to["height"], _share(crop_to["height"], side)
-    elif getattr(processor, "crop_pct", None) and side < 384:  # ConvNeXt, which crops small images
-        crop = processor.crop_pct
+    elif getattr(processor, "crop_pct", None):  # ConvNeXt crops to sizes below 384
+        crops = side < 384
+        crop = processor.crop_pct if crops else 1.0
     elif getattr(processor, "max_num_patches", None):  # SigLIP 2 with images of any shape
-        size = math.isqrt(processor.max_num_patches) * encoder.patch_size[0]
+        size, crops = math.isqrt(processor.max_num_patches) * encoder.patch_size[0], True
     mean, std = (0.0,) * 3, (1.0,) * 3
     if processor.do_normalize:
         mean, std = tuple(processor.image_mean), tuple(processor.image_std)
     from PIL import Image
 
     interpolation = Image.Resampling(processor.resample).name.lower()
-    return Preprocessing(size, crop, interpolation, mean, std)
+    crop_mode = "floor" if crops else "squash"
+    return Preprocessing(size, crop, interpolation, mean, std, crop_mode=crop_mode)
 
 
 def _share(crop: int, short_side: int) -> float:

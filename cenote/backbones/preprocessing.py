@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,10 @@ def scaled_side(*sides: int) -> int:
 class Preprocessing:
     """Resize the short side to `size / crop`, crop `size` in the centre, scale to mean and std.
 
+    `crop_mode` "squash" resizes both sides to `size / crop` instead, whatever the shape of the
+    image. Half a pixel beside the crop is rounded to even by torchvision and timm ("center"), and
+    down by transformers ("floor").
+
     `scaled_decoding` decodes large JPEGs at a fraction of their size, at least twice the wanted
     one: several times as fast, but vectors differ slightly (cosine 0.989 at worst). It is for search
     and pictures; figures that are compared with publications are without it.
@@ -47,12 +51,17 @@ class Preprocessing:
     interpolation: str = "bicubic"
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-    # Not in repr, by which indexes of earlier versions identify a small CLIP.
-    scaled_decoding: bool = field(default=False, repr=False)
+    scaled_decoding: bool = False
+    crop_mode: str = "center"
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):  # JSON has lists only
             object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    def __repr__(self) -> str:
+        """Return the text by which indexes identify a preprocessing: as in earlier versions."""
+        fields = {k: v for k, v in self.identity().items() if k != "scaled_decoding"}
+        return f"Preprocessing({', '.join(f'{k}={v!r}' for k, v in fields.items())})"
 
     @classmethod
     def of(cls, timm_model: Any) -> Preprocessing:
@@ -64,18 +73,22 @@ class Preprocessing:
             interpolation=config.get("interpolation") or cls.interpolation,
             mean=config.get("mean") or cls.mean,
             std=config.get("std") or cls.std,
+            crop_mode="squash" if config.get("crop_mode") == "squash" else "center",
         )
 
     def transform(self) -> Transform:
         """Return PIL image -> (3, size, size), as for classification."""
-        short_side = math.floor(self.size / self.crop)
-        return self._transform([short_side], self.size)
+        side = math.floor(self.size / self.crop)
+        return self._transform([side] * (2 if self.crop_mode == "squash" else 1), self.size)
 
     def visible_box(self, width: int, height: int) -> tuple[float, float, float, float]:
         """Return the part of an image that `transform` keeps: x0, y0, x1, y1 in pixels."""
-        side = min(width, height) * self.size / math.floor(self.size / self.crop)
-        left, top = (width - side) / 2, (height - side) / 2
-        return left, top, left + side, top + side
+        share = self.size / math.floor(self.size / self.crop)
+        w = h = min(width, height) * share
+        if self.crop_mode == "squash":
+            w, h = width * share, height * share
+        left, top = (width - w) / 2, (height - h) / 2
+        return left, top, left + w, top + h
 
     def whole(self, size: tuple[int, int] | None = None) -> Transform:
         """Return PIL image -> (3, h, w) without a crop, for maps over the whole picture."""
@@ -86,10 +99,11 @@ class Preprocessing:
         return scaled_side(*sides) if self.scaled_decoding else None
 
     def identity(self) -> dict[str, object]:
-        """Return the fields for a digest, as earlier versions did without scaled decoding."""
+        """Return the fields for a digest, without those that earlier versions did not have."""
         fields = asdict(self)
-        if not self.scaled_decoding:
-            del fields["scaled_decoding"]
+        for name, default in (("scaled_decoding", False), ("crop_mode", "center")):
+            if fields[name] == default:
+                del fields[name]
         return fields
 
     def _interpolation(self) -> Any:
@@ -111,7 +125,10 @@ class Preprocessing:
             image = image.convert("RGB")
         pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
         pixels = F.resize(pixels, list(resize), self._interpolation(), antialias=True)
-        if crop is not None:
+        if crop is not None and self.crop_mode == "floor":
+            top, left = ((side - crop) // 2 for side in pixels.shape[-2:])
+            pixels = F.crop(pixels, top, left, crop, crop)
+        elif crop is not None:
             pixels = F.center_crop(pixels, [crop, crop])
         # NumPy, not torch: threads that load images would wait for torch's threads.
         values = pixels.numpy().astype(np.float32, order="C")

@@ -132,7 +132,7 @@ class TransformersEncoder(nn.Module):
         x = x.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)  # (B, N, p p 3)
         mask = torch.ones(x.shape[:2], dtype=torch.int32, device=x.device)
         # On the CPU, since transformers reads the numbers.
-        shapes = torch.tensor([[rows, columns]] * len(images), device="cpu")
+        shapes = torch.tensor([[rows, columns]], device="cpu")  # of all images
         return self.encoder(x, mask, shapes)
 
     def forward_features(self, images: Tensor) -> Tensor:

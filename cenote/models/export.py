@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
-from uuid import uuid4
 
 import torch
 from timm.layers import padding, pos_embed_sincos
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F
 
+from ..data.files import temporary_path
 from ..extras import require
 from ..options import check_choice
 from .cam import cam, why_no_cam
@@ -139,7 +139,7 @@ def export_model(
         raise FileNotFoundError(2, "no such folder", str(path.parent))
     training = model.training
     wrapper = OutputAndMap(model, output).eval()
-    partial = path.with_name(f".{path.stem[:80]}-{uuid4().hex}{SUFFIXES[format]}")
+    partial = temporary_path(path.parent, SUFFIXES[format])
     try:
         with torch.no_grad():
             traced = trace(wrapper)

@@ -11,7 +11,7 @@ from ..backbones import Backbone, Features
 from ..options import check_names
 from ..pooling import Pool
 from ..pooling.own import OwnPool
-from .head import Embedding, Head, PoolAndHead, create_pool_for
+from .head import Embedding, Head, PoolAndHead, Then, create_pool_for
 from .own import (
     OF_LAST_LAYER,
     OWN_OPTIONS,
@@ -23,6 +23,7 @@ from .own import (
 )
 from .pooled import Assembly, PooledModel, assemble, parts_config, pooled_tokens
 from .saving import Arguments
+from .wsol.registry import create_method
 
 
 class PooledHead(PoolAndHead):
@@ -35,9 +36,10 @@ class PooledHead(PoolAndHead):
         super().__init__()
         self.pool, self.after, self.head, self.tokens = pool, nn.Identity(), None, tokens
         self.embedding = nn.Identity()
+        self.wsol = None
 
-    def forward(self, features: Features) -> Tensor:
-        return self.classify(features)
+    def forward(self, features: Features, then: Then | None = None) -> Tensor:
+        return self.classify(features) if then is None else then(features)
 
 
 class FrozenBackbone:
@@ -81,6 +83,8 @@ class FrozenBackbone:
         pool_options: Arguments | None = None,
         embedding_dim: int | None = None,
         embedding_norm: str | None = None,
+        wsol: str | None = None,
+        wsol_options: Arguments | None = None,
     ) -> PooledHead:
         """Create a new pool with a classifier, or with an embedding, or alone if `classes` is 0.
 
@@ -104,6 +108,8 @@ class FrozenBackbone:
             head.embedding = Embedding(dim * k, embedding_dim, embedding_norm)
         elif classes:
             head.head = Head(dim, classes, k, combine, head_norm)
+        if wsol is not None:
+            head.wsol = create_method(wsol, head, wsol_options or {})
         return head
 
     def _own_pool(self, options: Arguments | None) -> tuple[Own, str]:
@@ -127,4 +133,7 @@ class FrozenBackbone:
             model.config |= head.head.options
         if isinstance(head.embedding, Embedding):
             model.config |= head.embedding.options
+        if head.wsol is not None:
+            model.wsol = head.wsol
+            model.config |= {"wsol": head.wsol.name, "wsol_options": head.wsol.options}
         return model

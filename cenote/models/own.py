@@ -22,7 +22,7 @@ OF_LAST_LAYER = (
 
 
 class NoOwnPool(ValueError):
-    """Raised for an encoder whose pooling needs more than its last feature map."""
+    """Raised for an encoder whose pooling is unknown, and for features of several layers."""
 
 
 def create_own_pool(backbone: Backbone, frozen: bool = False) -> Own:
@@ -47,8 +47,7 @@ def create_own_pool(backbone: Backbone, frozen: bool = False) -> Own:
 def default_pool(backbone: Backbone) -> Own:
     """Return the pool of a backbone that comes without one, for maps, vectors and search.
 
-    It is the encoder's own pooling or, where that reads more than the last feature map, the CLS
-    token, else average pooling.
+    It is the encoder's own pooling or, where that is unknown, the CLS token, else average pooling.
     """
     try:
         return create_own_pool(backbone)
@@ -83,28 +82,33 @@ def _create(backbone: Backbone) -> Own:
     with torch.no_grad():
         x = model.forward_features(images)
         features: Features = backbone(images)
-    if not isinstance(x, Tensor):
-        raise NoOwnPool(
-            f"the own pooling of '{backbone.name}' reads several feature maps, of which Cenote has "
-            f"the last: use the pool '{'cls' if backbone.has_cls else 'gap'}'"
-        )
-    layout: Layout = "tokens"
-    if x.ndim == 4:
-        layout = "NCHW" if backbone.is_channels_first(x) else "NHWC"
     head, gradient = take_head(model, x)
-    if name := _same_as(head, x, features, backbone.final_norm() is not None):
-        return name
-    prefix = 0
-    if layout == "tokens":
-        counts = gradient[0, : backbone.prefix].abs().amax(-1) > 0
-        prefix = max(counts.nonzero().flatten().tolist(), default=-1) + 1
-        backbone.registers = max(prefix - backbone.has_cls, 0)
-    pool = OwnPool(backbone.dim, head, layout, prefix, backbone.prefix - prefix)
+    if isinstance(x, Tensor):
+        if name := _same_as(head, x, features, backbone.final_norm() is not None):
+            return name
+        pool = _of_one_map(backbone, head, x, gradient)
+    else:
+        pool = _of_several_maps(backbone, head, x)
+    backbone.registers = max(pool.prefix - backbone.has_cls, 0)
     with torch.no_grad():
         features = backbone(images)
-        tokens = features.all_tokens(registers=True) if prefix else features.tokens
+        tokens = features.all_tokens(registers=True) if pool.prefix else features.tokens
         pool.inspect(tokens, features.grid)
     return pool
+
+
+def _of_one_map(backbone: Backbone, head: nn.Module, x: Tensor, gradient: Tensor) -> OwnPool:
+    if x.ndim == 4:
+        return OwnPool(backbone.dim, head, "NCHW" if backbone.is_channels_first(x) else "NHWC")
+    counts = gradient[0, : backbone.prefix].abs().amax(-1) > 0
+    prefix = max(counts.nonzero().flatten().tolist(), default=-1) + 1
+    return OwnPool(backbone.dim, head, "tokens", prefix, backbone.prefix - prefix)
+
+
+def _of_several_maps(backbone: Backbone, head: nn.Module, x: list[Tensor]) -> OwnPool:
+    layout: Layout = "tokens" if x[-1].shape[2] == backbone.dim else "NCL"
+    widths = tuple(m.shape[2 if layout == "tokens" else 1] for m in x[:-1])
+    return OwnPool(backbone.dim, head, layout, backbone.has_cls + len(widths), widths=widths)
 
 
 @torch.no_grad()

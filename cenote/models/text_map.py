@@ -36,12 +36,12 @@ class TextMap(PooledModel):
     def __init__(self, model: ImageText, text: str) -> None:
         if not isinstance(model, PositionEncoder):
             raise ValueError(f"'{model.name}' has no vectors of positions, which --text needs")
-        encoder, vectors = model.position_encoder()
+        encoder, vectors, embed_texts = model.position_encoder()
         super().__init__(encoder.backbone, encoder.pool, None, encoder.tokens, encoder.norm)
         self.encoder, self.vectors, self.text = encoder, vectors, text
         self.image_text = model  # whose tensors `vectors` uses: they move to a device, too
-        contrasts = model.embed_texts(contrast_texts(model))
-        self.register_buffer("direction", model.embed_texts([text])[0] - contrasts.mean(0))
+        contrasts = embed_texts(contrast_texts(model))
+        self.register_buffer("direction", embed_texts([text])[0] - contrasts.mean(0))
         self.config = encoder.config
 
     def map_kinds(self) -> list[str]:

@@ -11,15 +11,17 @@ from torch import Tensor, nn
 from .attention_hook import AttentionCall, AttentionHook
 from .base import Grid, Pool
 
-Layout = Literal["tokens", "NCHW", "NHWC"]  # of the features that the encoder hands to its head
+# Of the features that the encoder hands to its head: (B, N, D), (B, D, N), (B, D, H, W), ...
+Layout = Literal["tokens", "NCL", "NCHW", "NHWC"]
 
 
 class OwnPool(Pool):
     """The head of an encoder without its classifier: `forward_head(x, pre_logits=True)` of timm.
 
     `head` is what `take_head` returns. Of the encoder's tokens in front of the patches the pool
-    takes the first `prefix`; the head ignores the next `unused`. An attention pool has one map per
-    attention head.
+    takes the first `prefix`; the head ignores the next `unused`. Of a head that pools several maps
+    `widths` are the channels of those before the last; the last of the `prefix` tokens are vectors
+    of these. An attention pool has one map per attention head.
     """
 
     name = "own"
@@ -31,10 +33,12 @@ class OwnPool(Pool):
         layout: Layout = "tokens",
         prefix: int = 0,
         unused: int = 0,
+        widths: tuple[int, ...] = (),
     ) -> None:
         super().__init__(dim)
         self.head, self.layout, self.prefix, self.unused = head, layout, prefix, unused
-        self.needs_grid = layout != "tokens"
+        self.widths = widths
+        self.needs_grid = layout in ("NCHW", "NHWC")
         self.permutation_invariant = False
         self.frozen = False
         self.hook = AttentionHook(_as_it_is)
@@ -64,23 +68,34 @@ class OwnPool(Pool):
 
     def _run(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, list[AttentionCall]]:
         """Return the vectors (B, D') and the attention of the head."""
-        if self.layout == "tokens":
-            prefix, patches = x[:, : self.prefix], x[:, self.prefix :]
-            unused = x.new_zeros(x.shape[0], self.unused, x.shape[2])
-            x = torch.cat([prefix, unused, patches], 1)
-        else:
-            assert grid is not None
-            x = x.unflatten(1, grid)  # (B, H, W, D)
-            if self.layout == "NCHW":
-                x = x.permute(0, 3, 1, 2)
         head: Any = self.head
+        features = self._features_of_head(x, grid)
         # Dynamo does not trace the creation of a hook, and threads must not share one.
         hook = self.hook if torch.compiler.is_compiling() else AttentionHook(_as_it_is)
         with hook:
-            u: Tensor = head.forward_head(x, pre_logits=True)
+            u: Tensor = head.forward_head(features, pre_logits=True)
         calls = list(hook.seen)
         hook.seen.clear()
         return u.flatten(1), calls
+
+    def _features_of_head(self, x: Tensor, grid: Grid | None) -> Tensor | list[Tensor]:
+        """Return what the encoder hands to its head."""
+        prefix, patches = x[:, : self.prefix], x[:, self.prefix :]
+        if self.widths:
+            cls, vectors = prefix.tensor_split([self.prefix - len(self.widths)], 1)
+            # Twice, since a head takes the first token, or the mean of all, or of all but the first.
+            maps = [
+                vectors[:, [i, i], :width]  # (B, 2, D_i)
+                for i, width in enumerate(self.widths)
+            ]
+            maps.append(torch.cat([cls, patches], 1))
+            return [m.mT for m in maps] if self.layout == "NCL" else maps
+        if self.layout == "tokens":
+            unused = x.new_zeros(x.shape[0], self.unused, x.shape[2])
+            return torch.cat([prefix, unused, patches], 1)
+        assert grid is not None
+        x = x.unflatten(1, grid)  # (B, H, W, D)
+        return x.permute(0, 3, 1, 2) if self.layout == "NCHW" else x
 
     def _queries(self) -> slice:
         """Return the queries that make the vector: the first, or all if their mean is taken."""
@@ -98,22 +113,24 @@ def _as_it_is(call: AttentionCall) -> AttentionCall:
     return call
 
 
-def take_head(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor]:
+def take_head(model: nn.Module, x: Tensor | list[Tensor]) -> tuple[nn.Module, Tensor]:
     """Copy the layers with which `forward_head` makes a vector of features x, and no others.
 
-    Also return the gradient of the vector, which tells the features that count.
+    Also return the gradient of the vector with respect to the last features, which tells those that
+    count.
     """
     called: set[nn.Module] = set()
     handles = [m.register_forward_pre_hook(lambda m, _: called.add(m)) for m in model.modules()]
     trained = [p for p in model.parameters() if p.requires_grad]
-    x = x.detach().clone().requires_grad_()
+    maps = [m.detach().clone().requires_grad_() for m in ([x] if isinstance(x, Tensor) else x)]
     forward_head: Any = model.forward_head
     try:
         with torch.enable_grad():
             parameters = list(model.requires_grad_().parameters())
-            u: Tensor = forward_head(x, pre_logits=True)
+            u: Tensor = forward_head(maps[0] if isinstance(x, Tensor) else maps, pre_logits=True)
             direction = torch.randn(u.shape, dtype=u.dtype, device=u.device)
-            grads = torch.autograd.grad(u, [x, *parameters], direction, allow_unused=True)
+            inputs = [maps[-1], *parameters]
+            grads = torch.autograd.grad(u, inputs, direction, allow_unused=True)
     finally:
         model.requires_grad_(False)
         for parameter in trained:

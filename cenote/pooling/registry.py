@@ -47,7 +47,7 @@ GROUPS = {
 # The order of [SimPool Table 1] and of later papers. A pool that is not listed is last in its
 # group.
 ORDER = (
-    "gap max gap+max gem lse glsep how | otk kmeans slot | se cbam ge | vit cait | simpool | gsp | "
+    "gap max gap+max gem lse glsep tap how | otk kmeans slot | se cbam ge | vit cait | simpool | gsp | "
     "crow delf gemax gsop solar smk netvlad weldon | abmilp ep clip map aim jepa cae coca prr"
 )
 

@@ -64,6 +64,10 @@ MIN_SPREAD = 0.02  # standard deviation over images of the maps' values, below w
 MIN_DEVIATION = 0.02  # of the pixels of an image that is not blank, after normalization
 
 
+class UnreadableImagesError(ValueError):
+    pass
+
+
 class NoObjectError(ValueError):
     """No patch of a set of images stands out."""
 
@@ -235,6 +239,8 @@ class ObjectMapper:
                 statistics.add(features)
                 half = features._replace(tokens=features.tokens.half())
                 batches.append((batch.indices[used].tolist(), half))
+        if not batches:
+            raise UnreadableImagesError("none of these images can be read")
         direction = statistics.direction()
         for indices, features in batches:
             paths = [sample.path(i) for i in indices]
@@ -249,6 +255,8 @@ class ObjectMapper:
         if self.direction is None:
             try:
                 self.fit(images, workers)
+            except UnreadableImagesError:
+                pass  # each is reported where its map is predicted
             except NoObjectError as error:
                 log.info("%s", error)
 

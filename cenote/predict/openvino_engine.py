@@ -14,7 +14,6 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 import threading
 import warnings
 from collections import Counter
@@ -34,7 +33,7 @@ from torch import Tensor, nn
 
 from ..backbones import Features
 from ..data.digests import digest_of
-from ..data.files import write_text
+from ..data.files import temporary_path, write_text
 from ..models.image_text import ImageNetwork, ImageText
 from .cache_folder import cache_folder, weights_digest
 
@@ -298,14 +297,15 @@ class CachedNetwork:
 
     def _save(self, model: Any) -> None:
         """Replace the files; processes that have the old ones open keep them."""
-        for remains in self.folder.glob("tmp*"):  # of a process that was killed
-            shutil.rmtree(remains, ignore_errors=True)
-        with tempfile.TemporaryDirectory(dir=self.folder) as name:
-            temporary = Path(name)
+        temporary = temporary_path(self.folder)
+        temporary.mkdir()
+        try:
             _openvino().save_model(model, temporary / XML, compress_to_fp16=False)
             files = {name: _file_digest(temporary / name) for name in (XML, WEIGHTS)}
             for name in files:
                 os.replace(temporary / name, self.folder / name)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
         self._describe(files)
 
     def _describe(self, files: dict[str, str]) -> None:

@@ -79,7 +79,8 @@ class PhotoPredictor:
     and the box contain; those of an object map are above its threshold. `classify=False` predicts
     no classes, for a model that is not trained. `bare` is a backbone without a trained pool: kind
     "auto" is the object map, where it has enough positions, as it is for a model without another
-    map. `folder` is that of a saved model, whose stored object map is for few photographs.
+    map; kind "own" is the map of the pooling. `folder` is that of a saved model, whose stored
+    object map is for few photographs.
     `registers` adds a test-time register to a ViT whose patches have outliers.
     """
 
@@ -113,9 +114,14 @@ class PhotoPredictor:
             model.pool.check_finite = True
         # Grad-CAM needs another package, and no map at all would be an error.
         bare = self.bare or set(model.map_kinds()) <= {"gradcam"}
+        if self.kind == "own" and set(model.map_kinds()) <= {"gradcam"}:
+            raise ValueError(
+                f"'{model.backbone.name}' has no map of its own, it averages its features and has no "
+                "classifier: --map object, or train a pool with a map (cenote fit)"
+            )
         if self.kind == "object" or (self.kind == "auto" and bare):
             self._create_object_maps()
-        if self.kind == "auto":
+        if self.kind in ("auto", "own"):
             self.kind = next(iter(model.map_kinds()), "auto")
         if self.classify:
             self.names = class_names(model)

@@ -22,7 +22,7 @@ from ..data.video import split_frame
 from ..metrics.arrays import Array
 from .cache_folder import weights_digest
 
-FORMAT = 4  # of the lines of a ProgressFile
+FORMAT = 5  # of the lines of a ProgressFile
 T = TypeVar("T", bound=Any)  # a named tuple with a position and at least two more fields
 
 

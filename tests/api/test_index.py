@@ -8,6 +8,7 @@ from PIL import Image
 
 import cenote
 from cenote.cli import main
+from cenote.search import load
 from tests.synthetic import rectangles
 
 
@@ -55,6 +56,8 @@ def test_an_image_in_memory_finds_its_file(index: cenote.Index, photos: Path) ->
     sheet = index.search("dog", image=file, top=2).sheet()
     assert sheet.width > 100
     assert index.search("dog", image=file, top=2)._repr_html_().startswith("<p>")
+    with pytest.raises(ValueError, match="has the class 'dog'; did you mean 'dogs'"):
+        index.search(image=file, classes=["dog"])
 
 
 def test_nonsense_is_said_to_be_unknown(index: cenote.Index) -> None:
@@ -66,3 +69,24 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         cenote.Index(tmp_path / "ix").add(tmp_path / "missing")
     assert not (tmp_path / "ix").exists()
+
+
+def test_the_model_is_loaded_once(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = []
+    open_model = load.open_image_text
+    monkeypatch.setattr(
+        load, "open_image_text", lambda *a, **k: (loaded.append(a), open_model(*a, **k))[1]
+    )
+    index = cenote.Index(tmp_path / "ix")
+    index.add(photos / "dogs")
+    index.search("dog")
+    index.add(photos / "cats")
+    index.search("cat")
+    assert len(loaded) == 1
+
+
+def test_errors_name_arguments(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^local 5: .*square"):
+        cenote.Index(tmp_path / "ix", local=5)

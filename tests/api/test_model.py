@@ -97,6 +97,7 @@ def test_a_folder_is_a_list_and_unreadable_files_are_left_out(
     [
         ("missing.jpg", "missing.jpg"),
         ([], "no photographs"),
+        (3, "got 3"),
         (np.zeros((2, 3, 4, 5)), "(2, 3, 4, 5)"),
         (np.full((4, 4, 3), 7.0), "from 0 to 1, got 7"),
         (np.zeros((4, 4, 3), np.int32), "int32"),
@@ -106,6 +107,15 @@ def test_wrong_images_are_named(model: cenote.Model, photo: object, message: str
     with pytest.raises(ValueError) as error:
         model.predict(photo)
     assert message in str(error.value)
+
+
+def test_a_wrong_argument_is_named(model: cenote.Model) -> None:
+    with pytest.raises(
+        TypeError, match=r"^cenote\.Model\.predict has no argument 'bach'; .*'batch'"
+    ):
+        model.predict("cat.jpg", bach=2)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"^cenote\.discover has no argument 'sise'"):
+        cenote.discover(np.zeros((8, 8, 3)), sise=3)
 
 
 def test_a_folder_without_a_model_is_not_taken_for_a_backbone(tmp_path: Path) -> None:
@@ -160,6 +170,9 @@ def test_predict_writes_the_most_probable_classes(
     assert [row["label"] for row in rows] == expected
     scores = torch.tensor([float(row["score"]) for row in rows]).view(3, 2)
     torch.testing.assert_close(scores, logits.softmax(1).topk(2).values, atol=1e-3, rtol=0)
+    capsys.readouterr()
+    assert main(["predict", str(run), str(photos), "--top", "2"]) == 0
+    assert list(csv.DictReader(capsys.readouterr().out.splitlines())) == rows
 
 
 def test_bad_options_of_predict_and_embed(

@@ -81,7 +81,7 @@ def test_a_tournament_has_a_verdict_a_table_and_a_model(photos: Path) -> None:
     assert result.verdict.split()[0] in result._repr_html_() and "gap" in str(result)
     assert (result.folder / "index.html").is_file()
     assert result.model.class_names == ["a", "b"]
-    with pytest.raises(ValueError, match="--pools and --gamma"):
+    with pytest.raises(ValueError, match=r"^pools and gamma"):
         cenote.tournament(photos, pools=["gap"], gamma=[1.0])
 
 
@@ -136,3 +136,59 @@ def test_metrics_are_logged_to_trackio(photos: Path, monkeypatch: pytest.MonkeyP
     with sqlite3.connect(database) as connection:
         rows = connection.execute("select run_name, step from metrics").fetchall()
     assert ("run", 1) in rows
+
+
+def test_a_missing_logger_is_reported_before_the_work_begins(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    for call in (
+        lambda: cenote.fit(photos, freeze=True, log=["trackio"]),
+        lambda: cenote.tournament(photos, pools=["gap"], log=["trackio"]),
+    ):
+        with pytest.raises(ImportError, match=r"cenote\[trackio\]"):
+            call()
+    assert not (photos.parent / "cache").exists()  # no features
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": 0}, "seeds must be at least 1, got 0"),
+        ({"pools": ["gap", "gap"]}, "pools has gap twice"),
+        ({"epochs": "many"}, "epochs must be .*, got 'many'"),
+        ({"epchs": 3}, "'cenote.tournament' has no option 'epchs'; did you mean 'epochs'"),
+        ({"pool": ["gap"]}, ".* has no option 'pool'; did you mean 'pools'"),
+        ({"pools": "gapp"}, "no pool 'gapp'; did you mean 'gap'"),
+        ({"size": 64}, "size is an option .* give a recipe"),
+    ],
+)
+def test_errors_of_functions_name_arguments_and_those_of_commands_options(
+    photos: Path, options: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        cenote.tournament(photos, **options)
+    if options == {"seeds": 0}:
+        assert main(["tournament", str(photos), "-o", "t", "--seeds", "0"]) == 2
+        assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"frezze": True}, "no option 'frezze'; did you mean 'freeze'"),
+        ({"freeze": True, "scratch": True}, "leave out|exclude each other|needs trained weights"),
+        ({"lr": 3e-4, "pool_options": {"gama": 1}, "pool": "simpool"}, "no option 'gama'"),
+    ],
+)
+def test_errors_of_fit_name_arguments(photos: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        cenote.fit(photos, **options)
+    assert "--" not in str(error.value)
+
+
+def test_an_unreadable_image_is_a_warning(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (photos / "a" / "broken.jpg").write_bytes(b"not an image")
+    cenote.fit(photos, freeze=True, epochs=1, batch=8)
+    (record,) = [r for r in caplog.records if "broken.jpg" in r.getMessage()]
+    assert record.levelname == "WARNING"

@@ -46,6 +46,8 @@ REGISTERS = {"dinov2_with_registers": 3, "dinov3_vit": 3}
 PROCESSORS = {
     "clip": T.CLIPImageProcessor(size={"shortest_edge": 37}, crop_size={"height": 32, "width": 32}),
     "convnext": T.ConvNextImageProcessor(size={"shortest_edge": 64}, crop_pct=0.8),
+    "convnext 0.9": T.ConvNextImageProcessor(size={"shortest_edge": 64}, crop_pct=0.9),
+    "convnext 384": T.ConvNextImageProcessor(size={"shortest_edge": 384}),
     "siglip": T.SiglipImageProcessor(size={"height": 32, "width": 32}),
     "dinov3": T.DINOv3ViTImageProcessor(size={"height": 48, "width": 48}),
 }
@@ -173,13 +175,16 @@ def test_a_pool_over_patches_removes_cls(name: str, tmp_path: Path) -> None:
     assert_close(load(tmp_path / "saved")(images), model(images))
 
 
+@pytest.mark.parametrize("size", [(90, 90), (91, 60), (57, 90)])
 @pytest.mark.parametrize("name", PROCESSORS)
-def test_the_preprocessing_is_that_of_the_image_processor(name: str, tmp_path: Path) -> None:
+def test_the_preprocessing_is_that_of_the_image_processor(
+    name: str, size: tuple[int, int], tmp_path: Path
+) -> None:
     write(tmp_path, "dinov3_vit")
     PROCESSORS[name].save_pretrained(tmp_path)
     preprocessing = create_backbone(f"hf:{tmp_path}").preprocessing
     pixels = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
-    image = Image.fromarray(pixels).resize((90, 90), Image.Resampling.BICUBIC)
+    image = Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC)
     expected = PROCESSORS[name](image, return_tensors="pt")["pixel_values"][0]
     # DINOv3 resizes floats, the others whole numbers.
     assert_close(preprocessing.transform()(image), expected, atol=0.02, rtol=0)

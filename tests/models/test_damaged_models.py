@@ -164,3 +164,27 @@ def test_missing_files_are_named(folder: Path) -> None:
     assert caught.value.filename == str(folder / "config.json")
     with pytest.raises(FileNotFoundError):
         cenote.load(folder / "nowhere")
+
+
+def test_a_model_that_is_larger_than_its_weights(tmp_path: Path) -> None:
+    """The configuration asks for a billion parameters, and is refused before they are built."""
+    narrow_resnet("gap").save(tmp_path / "m")
+    path = tmp_path / "m" / "config.json"
+    config = json.loads(path.read_text())
+    config["model"] = {**config["model"], "backbone": "vit_giant_patch14_224"}
+    for name in ("layers", "channels"):
+        config["model"].pop(name, None)
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="more parameters than"):
+        cenote.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(("key", "value"), [("interpolation", "magic"), ("size", 65536)])
+def test_preprocessing_that_no_model_has(key: str, value: object, tmp_path: Path) -> None:
+    narrow_resnet("gap").save(tmp_path / "m")
+    path = tmp_path / "m" / "config.json"
+    config = json.loads(path.read_text())
+    config["preprocessing"][key] = value
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=f"preprocessing.{key}"):
+        cenote.load(tmp_path / "m")

@@ -381,7 +381,7 @@ def test_a_mismatch_that_open_clip_warns_of_is_an_error(monkeypatch: pytest.Monk
     [
         ("textspace", {}, "'textspace'.*'text-space'"),
         ("text-space", {"versions": 1}, "'versions'.*'version'"),
-        ("text-space", {"version": 3}, "version is one of 1, 2, got 3"),
+        ("text-space", {"version": 3}, "version must be one of 1, 2, got 3"),
         ("text-space/vit_micro", {}, "'vit_micro'"),
         ("open_clip/ViT-L-14", {}, "'open_clip/ViT-L-14'.*open_clip/MODEL/TAG"),
         ("open_clip/ViT-B-322/openai", {}, "'ViT-B-322'.*'ViT-B-32'"),
@@ -416,3 +416,44 @@ def test_words_that_were_never_read_are_told() -> None:
     words = Words.of(["a photo of a cat"])
     assert words.unknown("a cat") == words.unknown("cats") == []
     assert words.unknown("a Dog, zx") == ["dog", "zx"]
+
+
+def test_a_hypernym_counts_the_probability_of_all_its_classes(text_space: TextSpace) -> None:
+    """A cat that may be many things is in the middle of the dogs, but less likely one of them."""
+    dogs, cats = torch.arange(151, 269), torch.arange(281, 286)
+    certain = torch.zeros(len(dogs), 1000)
+    certain[torch.arange(len(dogs)), dogs] = 20.0  # one breed each
+    uncertain = torch.zeros(1, 1000)
+    uncertain[0, dogs[::5]], uncertain[0, cats] = 10.0, 13.0  # 0.51 dog
+    images = text_space.embed_output(torch.cat([certain, uncertain]))
+    for text in ("dog", "dogs", "a photo of a dog"):
+        scores = images @ text_space.embed_texts([text])[0]
+        assert scores[:-1].quantile(0.1) > scores[-1], text
+    described = images @ text_space.text_encoder.describe_texts(["dog"])[0]  # type: ignore[operator]
+    assert described[:-1].median() < described[-1]
+    (cat,) = text_space.embed_texts(["cat"])
+    assert (images @ cat).argmax() == len(dogs)
+
+
+def test_a_hypernym_is_the_least_squares_solution_for_its_kinds(text_space: TextSpace) -> None:
+    """The first 398 classes are animals, but most animals of ImageNet-21k are not classes."""
+    encoder, animals = text_space.text_encoder, torch.arange(1000) < 398
+    assert isinstance(encoder, SynsetVectors)
+    (synset,) = encoder.synsets.named("animal")
+    described = (encoder.describe([synset]) @ encoder.projection)[0]
+    scores = encoder.classes @ described
+    targets = (scores / scores.max()).clamp(min=0).where(~animals, torch.tensor(1.0))
+    solution = torch.linalg.lstsq(encoder.classes.double(), targets.double() - 0.2).solution
+    (animal,) = text_space.embed_texts(["animal"])
+    solution = torch.nn.functional.normalize(solution, dim=0).float()
+    torch.testing.assert_close(animal, solution, rtol=1e-3, atol=1e-4)
+
+    def area(vector: torch.Tensor) -> torch.Tensor:  # share of pairs in which the animal has more
+        values = encoder.classes @ vector
+        return (values[animals][:, None] > values[~animals]).float().mean()
+
+    assert area(animal) > 0.99 > area(described)
+
+
+def test_version_1_has_no_sums_of_classes(first_version: TextSpace) -> None:
+    assert first_version.cosine_scale("dog") == 1

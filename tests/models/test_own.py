@@ -14,7 +14,6 @@ from cenote.backbones.survey import select
 from cenote.models import PooledModel, create_model, load
 from cenote.models.export import export_model
 from cenote.models.frozen import FrozenBackbone
-from cenote.models.own import NoOwnPool, create_own_pool
 from cenote.models.pooled import assemble
 from cenote.pooling.own import OwnPool
 
@@ -45,6 +44,11 @@ SMALL = [
     ("gap", "hiera_tiny_224", {"embed_dim": 24, "stages": (1, 1, 1, 1)}),
     ("gap", "swin_tiny_patch4_window7_224", {"embed_dim": 24, "depths": (1, 1, 1, 1)}),
     ("gap", "levit_128s", {}),
+    # Several maps: the CLS token of each, or the mean of each.
+    ("own", "crossvit_tiny_240", {"embed_dim": (24, 48), "depth": ((1, 1, 0),) * 3}),
+    ("own", "crossvit_tiny_240", {"embed_dim": (24, 48), "global_pool": "avg"}),
+    ("own", "coat_tiny", {"embed_dims": (16, 48, 48, 48), "serial_depths": (1,) * 4}),
+    ("own", "efficientvim_m1", {"embed_dim": (16, 24, 48), "depths": (1, 1, 1)}),
 ]
 small = pytest.mark.parametrize(
     ("comes_to", "name", "options"),
@@ -80,23 +84,19 @@ def test_it_equals_timm(comes_to: str, name: str, options: dict) -> None:
     assert deviation(model, reference, model.backbone.native_size()) < 1e-5
 
 
-# Their pooling reads several maps, of which `Features` have the last.
-SEVERAL_MAPS = {"coat_tiny", "crossvit_tiny_240", "efficientvim_m1"}
-# Minutes for a forward pass on two cores.
-LARGE = ("deepseek", "gemma", "mobilenetv5", "nasnet", "pnasnet", "qwen", "sam2", "vgg")
+# Options that make the largest ones quick.
+LARGE = {
+    "deepseek_vit_412m": {"depth": 1, "embed_dim": 64, "num_heads": 4},
+    "gemma4_vit_167m": {"depth": 1, "embed_dim": 96, "num_heads": 3, "intermediate_size": 96},
+    "qwen3_vit_88m": {"depth": 1, "embed_dim": 48, "num_heads": 3},
+}
 ATTENTION_POOLS = ("resnet50_clip", "vit_base_patch16_siglip_224", "naflexvit_base_patch16_siglip")
 
 
 @pytest.mark.survey
-@pytest.mark.parametrize(
-    "name", [name for name in (*select(), *ATTENTION_POOLS) if not name.startswith(LARGE)]
-)
+@pytest.mark.parametrize("name", [*select(), *ATTENTION_POOLS])
 def test_it_equals_timm_in_every_family(name: str) -> None:
-    if name in SEVERAL_MAPS:
-        with pytest.raises(NoOwnPool, match=name):
-            create_own_pool(create_backbone(name))
-        return
-    model, reference = own_and_timm(name)
+    model, reference = own_and_timm(name, **LARGE.get(name, {}))
     assert deviation(model, reference, model.backbone.native_size()) < 1e-5
 
 
@@ -121,6 +121,7 @@ def test_dinov3_shows_the_attention_of_cls() -> None:
 
 SAVED = [
     ("test_vit3", {}),
+    ("crossvit_tiny_240", {"embed_dim": (24, 48)}),
     ("deit_tiny_distilled_patch16_224", {**TINY, "img_size": 64}),
     ("vit_pe_core_tiny_patch16_384", {"embed_dim": 48, "depth": 2, "img_size": 64}),
     ("mobilenetv3_small_050", {}),
@@ -183,7 +184,7 @@ def test_other_pools_do_not_see_its_registers() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "options"), SAVED[:4])
+@pytest.mark.parametrize(("name", "options"), SAVED[:5])
 def test_exported(name: str, options: dict, tmp_path: Path) -> None:
     model = create_model(name, "own", 5, **options).eval()
     exported = export_model(model, tmp_path / "model.pt2", "torch")
@@ -192,8 +193,6 @@ def test_exported(name: str, options: dict, tmp_path: Path) -> None:
 
 
 def test_refusals_name_a_remedy() -> None:
-    with pytest.raises(NoOwnPool, match=r"several feature maps.*'cls'"):
-        create_model("crossvit_tiny_240", "own", embed_dim=(24, 48), depth=((1, 1, 0),) * 3)
     with pytest.raises(ValueError, match=r"pyramid.*another pool"):
         create_model("test_resnet", "own", fpn="P2")
     with pytest.raises(ValueError, match="'gamma'"):

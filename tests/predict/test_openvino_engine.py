@@ -356,16 +356,3 @@ def test_old_networks_leave_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(4):
         run_frozen(small_network(), images())
     assert len(FeatureCache().stores()) == 2
-
-
-@torch.no_grad()
-def test_the_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    network = small_network()
-    run_frozen(network, images())
-    (store,) = FeatureCache().stores()
-    folder = tmp_path / store["name"]
-    (folder / "store.json").write_text("{}")
-    (folder / "tmpabc").mkdir()
-    engine._engines.clear()
-    run_frozen(network, images())
-    assert is_converted(network) and not (folder / "tmpabc").exists()

@@ -22,6 +22,8 @@ BATCH = 256  # texts at a time
 # in one place.
 PLACEHOLDERS = (("dog", "cat"), ("a", "b"))
 Box = tuple[float, float, float, float]
+Embed = Callable[[Tensor], Tensor]
+EmbedTexts = Callable[[Sequence[str]], Tensor]
 
 
 @runtime_checkable
@@ -79,8 +81,8 @@ class LocalNetwork(ImageNetwork, Protocol):
 class PositionEncoder(ImageText, Protocol):
     """A model that can give every position of an image a vector."""
 
-    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
-        """The image encoder, and its `classify(features)` (B, D) -> (B, dim), of any length."""
+    def position_encoder(self) -> tuple[PooledModel, Embed, EmbedTexts]:
+        """The image encoder, its `classify(features)` (B, D) -> (B, dim) of any length, and texts."""
 
 
 @runtime_checkable
@@ -110,6 +112,9 @@ class Vocabulary(ImageText, Protocol):
     def familiarity(self, text: str) -> float:
         """How much of the text it knows, 0 to 1."""
 
+    def unknown_words(self, text: str) -> Sequence[str]:
+        """Words of the text that it knows nothing about."""
+
 
 @runtime_checkable
 class ClassSpace(ImageText, Protocol):
@@ -117,6 +122,10 @@ class ClassSpace(ImageText, Protocol):
 
     def highest_cosine(self, text: Tensor) -> float:
         """The cosine of the text (dim,) to an image that is certainly of the nearest class."""
+
+    def cosine_scale(self, text: str) -> float:
+        """What makes cosines of a text comparable with those of others: above 1 for "dog", which is
+        a sum of many classes and has a low cosine with each of them."""
 
 
 def identity_of(name: str, *parts: nn.Module | Any) -> str:

@@ -6,7 +6,7 @@ import copy
 import os
 import warnings
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ...extras import require
 from ...options import suggest
 from ...unit import unit
 from ..pooled import PooledModel, assemble
-from .interface import Box, encode_texts, encode_with_word, identity_of
+from .interface import Box, Embed, EmbedTexts, encode_texts, encode_with_word, identity_of
 
 ELSEWHERE = ("hf-hub:", "local-dir:")  # such a name says where its weights are, too
 
@@ -94,7 +94,7 @@ class OpenClip(nn.Module):
         return left, top, width - left, height - top
 
     @torch.no_grad()
-    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+    def position_encoder(self) -> tuple[PooledModel, Embed, EmbedTexts]:
         """Return a copy of the image encoder as a model of timm's, which takes images of any size.
 
         It is compared with the original on one image.
@@ -128,7 +128,7 @@ class OpenClip(nn.Module):
                 f"the image encoder of '{self.name}' differs from timm's, in which maps of a text"
                 " are computed: use another CLIP"
             )
-        return model, vectors
+        return model, vectors, self.embed_texts
 
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:

@@ -8,7 +8,7 @@ the digests of both files of weights. Nothing is pickled.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ...unit import unit
 from ..pooled import PooledModel, load
 from ..saving import WEIGHTS, read_checked, save_model
 from .image_only import ImageEncoder
-from .interface import encode_texts, encode_with_word, identity_of
+from .interface import Embed, EmbedTexts, encode_texts, encode_with_word, identity_of
 from .synsets import content_words
 from .text_encoder import TextTower, Words
 
@@ -61,8 +61,8 @@ class SmallClip(ImageEncoder):
             name, self.image, self.text, self.words.vocabulary, self.image.backbone.preprocessing
         )
 
-    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
-        return self.image, unit
+    def position_encoder(self) -> tuple[PooledModel, Embed, EmbedTexts]:
+        return self.image, unit, self.embed_texts
 
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
@@ -89,6 +89,9 @@ class SmallClip(ImageEncoder):
         """The share of its words that training said of an image, without "a photo of"."""
         words = content_words(text) or [text]
         return sum(not self.unknown(word) for word in words) / max(len(words), 1)
+
+    def unknown_words(self, text: str) -> list[str]:
+        return [word for word in dict.fromkeys(content_words(text)) if self.unknown(word)]
 
     def embed_with_word(self, template: str, word: Tensor) -> Tensor:
         return encode_with_word(self.text, self.words.encode, self.text.embedding, template, word)

@@ -11,7 +11,7 @@ dolphin. benchmarks/text_space.py measures the choices.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,13 +27,15 @@ from ...extras import MissingExtra
 from ...options import check_choice
 from ...unit import unit
 from ..pooled import PooledModel, assemble
-from .interface import Box, encode_texts, identity_of
+from .interface import Box, Embed, EmbedTexts, encode_texts, identity_of
 from .synsets import POWER, imagenet_synsets
 
 DIM = 256
 HYPERNYM_WEIGHT = 0.5  # of the similarity in WordNet, beside that of word vectors
 WORDING_WEIGHT = 0.5  # of the text's words, beside the synsets that it names
 MIN_COVERAGE = 0.2  # of a synset that is far from all classes: its weight is not zero
+# Subtracted from the target scores of the classes: if most kinds of a synset are classes, if not.
+MARGINS = (0.5, 0.2)
 WEIGHTS = Path("weights") / "l2_supercat_256.safetensors"
 TOKENIZER = Path("tokenizers") / "l2_supercat_tokenizer_config.json"
 
@@ -83,11 +85,16 @@ class SynsetVectors(nn.Module):
     """`vectors(texts)` -> (N, 256) by the synsets that the texts name; `classes` are (1000, 256).
 
     A synset has the word vectors of its names and definition, and the features of its hypernyms;
-    both are projected on the principal components of the 1,000 classes.
+    both are projected on the principal components of the 1,000 classes. A synset with several
+    kinds among the classes ("dog", "animal") has a vector q near which all kinds are alike, the
+    least-squares solution of q . t_c = y_c - margin: y_c = 1 for its kinds; for other classes 0 if
+    most of its kinds in ImageNet-21k are classes, else the score that they have by description. An
+    image, the mean of t_c of length one, then has the score (sum of p_c y_c - margin) / |mean|.
     """
 
     projection: Tensor
     classes: Tensor
+    inverse: Tensor
 
     def __init__(self, words: WordVectors) -> None:
         super().__init__()
@@ -100,6 +107,8 @@ class SynsetVectors(nn.Module):
         projection = classes.double().T @ (components * largest.sign() / values.sqrt())
         self.register_buffer("projection", projection.float(), persistent=False)  # (F, 256)
         self.register_buffer("classes", classes @ self.projection, persistent=False)
+        # (1000, 256): the transposed pseudoinverse of the classes, whose columns are orthogonal
+        self.register_buffer("inverse", self.classes / values.float(), persistent=False)
 
     def describe(self, synsets: Sequence[int]) -> Tensor:
         """Return (N, F), rows of length one or less: word vectors, then features of hypernyms."""
@@ -120,7 +129,7 @@ class SynsetVectors(nn.Module):
         device = self.projection.device
         return encode_texts(self._encode, texts, lambda: torch.empty(0, self.dim, device=device))
 
-    def _encode(self, texts: list[str]) -> Tensor:
+    def _encode(self, texts: list[str], equal_kinds: bool = True) -> Tensor:
         """Weigh senses by coverage^6, phrases by coverage^3 of their best sense.
 
         Near the classes a sense is likelier to be meant, and a phrase easier to find.
@@ -135,9 +144,55 @@ class SynsetVectors(nn.Module):
         nothing = words.new_zeros(len(texts), len(self.projection) - self.words.dim)
         vectors = unit(self._join(words, nothing) @ self.projection)
         if synsets:
-            named = unit(mix.to(words) @ (self.describe(synsets) @ self.projection))
-            vectors = named + WORDING_WEIGHT * vectors
+            described = self.describe(synsets) @ self.projection
+            lengths = (mix.to(words) @ described).norm(dim=1, keepdim=True).clamp(min=1e-6)
+            wording = [WORDING_WEIGHT] * len(texts)
+            if equal_kinds:
+                described = self._equalize_kinds(synsets, described)
+                wording = [self._wording_weight(*pair) for pair in zip(texts, weights, strict=True)]
+            named = mix.to(words) @ described / lengths
+            vectors = named + vectors.new_tensor(wording)[:, None] * vectors
         return vectors
+
+    def _equalize_kinds(self, synsets: Sequence[int], vectors: Tensor) -> Tensor:
+        """Replace the vectors (N, 256) of hypernyms of classes; their best class keeps its score."""
+        return torch.stack(
+            [
+                self._vector_of_kinds(synset, vector)
+                if synset in self.synsets.hypernyms
+                else vector
+                for synset, vector in zip(synsets, vectors, strict=True)
+            ]
+        )
+
+    def _vector_of_kinds(self, synset: int, vector: Tensor) -> Tensor:
+        scores = self.classes @ vector  # (1000,)
+        best = scores.amax()
+        if synset in self.synsets.covered:
+            margin, targets = MARGINS[0], torch.zeros_like(scores)
+        else:
+            margin, targets = MARGINS[1], (scores / best).clamp(min=0)
+        targets[self.synsets.kinds[synset]] = 1
+        solution = (targets - margin) @ self.inverse
+        return solution * best / (self.classes @ solution).amax()
+
+    @torch.no_grad()
+    def describe_texts(self, texts: Sequence[str]) -> Tensor:
+        """Return (N, 256), rows of length one, by names, definitions and hypernyms alone."""
+        return unit(self._encode(list(texts), equal_kinds=False))
+
+    def names_hypernym(self, text: str) -> bool:
+        return not self.synsets.hypernyms.isdisjoint(self._weights(text))
+
+    def _wording_weight(self, text: str, weights: dict[int, float]) -> float:
+        """Return the weight of the text's words beside the synsets: none for hypernyms of classes.
+
+        A word that is not a name, such as "small", is in the wording alone.
+        """
+        if any(not phrase.synsets for phrase in self.synsets.phrases(text)):
+            return WORDING_WEIGHT
+        hypernyms = sum(weights[synset] for synset in weights if synset in self.synsets.hypernyms)
+        return WORDING_WEIGHT * (1 - hypernyms / max(sum(weights.values()), 1e-9))
 
     def _weights(self, text: str) -> dict[int, float]:
         weights = dict[int, float]()
@@ -166,6 +221,7 @@ class TextSpace(nn.Module):
     """Version 1 describes classes and texts by word vectors alone, as earlier releases did."""
 
     classes: Tensor
+    class_directions: Tensor
 
     def __init__(self, backbone: str = "lite0", version: int = 2) -> None:
         super().__init__()
@@ -182,6 +238,7 @@ class TextSpace(nn.Module):
             settings += (self.top, self.temperature)
         self.dim = self.text_encoder.dim
         self.register_buffer("classes", classes, persistent=False)
+        self.register_buffer("class_directions", unit(classes), persistent=False)
         encoder = create_backbone(backbone, pretrained=True)
         self.preprocessing = encoder.preprocessing
         self.classifier = encoder.model.eval().requires_grad_(False)
@@ -221,10 +278,14 @@ class TextSpace(nn.Module):
     def visible_box(self, width: int, height: int) -> Box:
         return self.preprocessing.visible_box(width, height)
 
-    def position_encoder(self) -> tuple[PooledModel, Callable[[Tensor], Tensor]]:
+    def position_encoder(self) -> tuple[PooledModel, Embed, EmbedTexts]:
+        """The texts are by names and definitions alone: a hypernym's margin suits whole images."""
         name = self.name.removeprefix("text-space/")
         backbone = Backbone(copy.deepcopy(self.classifier), name, self.preprocessing)
-        return assemble(backbone, "own").eval(), self.embed_position
+        texts: EmbedTexts = self.embed_texts
+        if isinstance(self.text_encoder, SynsetVectors):
+            texts = self.text_encoder.describe_texts
+        return assemble(backbone, "own").eval(), self.embed_position, texts
 
     def embed_position(self, logits: Tensor) -> Tensor:
         """(B, 1000) -> (B, dim): as of an image, times how far the best logit is above the mean.
@@ -240,18 +301,27 @@ class TextSpace(nn.Module):
 
     @property
     def known_names(self) -> list[str]:
-        synsets = imagenet_synsets()
-        return [synsets.names[synset][0] for synset in synsets.classes]
+        return imagenet_synsets().class_names
 
     @property
     def spellings(self) -> list[str]:
         return imagenet_synsets().known_names
 
     def highest_cosine(self, text: Tensor) -> float:
-        return float((unit(self.classes) @ text.to(self.classes)).max())
+        return float((self.class_directions @ text.to(self.class_directions)).max())
+
+    def cosine_scale(self, text: str) -> float:
+        encoder = self.text_encoder
+        if not isinstance(encoder, SynsetVectors) or not encoder.names_hypernym(text):
+            return 1.0
+        described = self.highest_cosine(encoder.describe_texts([text])[0])
+        return described / max(self.highest_cosine(self.embed_texts([text])[0]), 1e-6)
 
     def familiarity(self, text: str) -> float:
         return imagenet_synsets().familiarity(text)
+
+    def unknown_words(self, text: str) -> Sequence[str]:
+        return imagenet_synsets().unknown_words(text)
 
 
 def class_vectors(words: WordVectors) -> Tensor:
