@@ -164,6 +164,21 @@ def test_a_truncated_parquet_file_of_images_is_named(tmp_path: Path) -> None:
     assert "1.parquet" in results[1].failed[0]
 
 
+def test_a_row_without_an_image_is_not_tried_again(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    file, shards = io.BytesIO(), tmp_path / "vectors"
+    Image.new("RGB", (40, 40), "red").save(file, "PNG")
+    rows = [{"bytes": file.getvalue(), "path": None}, {"bytes": None, "path": None}, None]
+    parquet.write_table(arrow.table({"image": rows}), tmp_path / "images.parquet")
+    shards.mkdir()
+    tasks = plan_shards([f"parquet:{tmp_path}/images.parquet"])
+    embedder = ShardEmbedder(shards, words="none")
+    ((_, result),) = run_here(pending(tasks, shards), embedder)
+    assert result.images == 1 and len(result.failed) == 2
+    assert "row 1" in result.failed[0] and "row" in result.failed[1], result.failed
+    assert not pending(tasks, shards)
+
+
 def test_missing_and_half_read_shards_are_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
