@@ -8,11 +8,10 @@ from typing import Any
 
 from ...options import check_known, check_names
 from ..cam import why_no_cam
-from ..head import PoolAndHead
+from ..head import PoolAndHead, WsolMethod
 from .acol import AdversarialErasing
 from .adl import AttentionDropout
 from .bae import RethinkingCam
-from .base import WsolMethod
 from .has import HideAndSeek
 from .ivr import InferiorValueRemoval
 from .spg import SelfProducedGuidance
