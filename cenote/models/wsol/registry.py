@@ -14,6 +14,7 @@ from .adl import AttentionDropout
 from .bae import RethinkingCam
 from .has import HideAndSeek
 from .ivr import InferiorValueRemoval
+from .ki import InSampleContrast
 from .spg import SelfProducedGuidance
 
 METHODS: dict[str, type[WsolMethod]] = {
@@ -22,6 +23,7 @@ METHODS: dict[str, type[WsolMethod]] = {
     "spg": SelfProducedGuidance,
     "adl": AttentionDropout,
     "bae": RethinkingCam,
+    "ki": InSampleContrast,
     "ivr": InferiorValueRemoval,
 }
 for _name, _kind in METHODS.items():
