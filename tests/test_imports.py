@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,7 @@ def imports(source: str, module: str, is_package: bool) -> Iterator[tuple[str, b
             base = ".".join(
                 [*(parents if node.level else []), *([node.module] if node.module else [])]
             )
-            # `from .. import pooling` names a room only in its alias
-            names = [f"{base}.{alias.name}" for alias in node.names] if base == "cenote" else [base]
+            names = [f"{base}.{alias.name}" for alias in node.names]  # an alias may be a module
         else:
             continue
         yield from ((name, id(node) not in lazy) for name in names)
@@ -76,13 +76,26 @@ def faults(source: str, module: str, is_package: bool = False) -> list[str]:
     return found
 
 
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_downwards(path: Path) -> None:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    is_package = parts[-1] == "__init__"
-    assert not faults(
-        path.read_text(encoding="utf-8"), ".".join(parts[:-1] if is_package else parts), is_package
-    )
+    source = path.read_text(encoding="utf-8")
+    assert not faults(source, module_name(path), path.stem == "__init__")
+
+
+def test_no_modules_import_each_other() -> None:
+    """No cycles, imports inside functions and for annotations alone included."""
+    graph: dict[str, set[str]] = {module_name(path): set() for path in FILES}
+    for path in FILES:
+        module, source = module_name(path), path.read_text(encoding="utf-8")
+        for name, _ in imports(source, module, path.stem == "__init__"):
+            target = name if name in graph else name.rpartition(".")[0]
+            if target in graph:
+                graph[module].add(target)
+    TopologicalSorter(graph).prepare()
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,15 @@ def linear_cam(model: PoolAndHead, features: Features, classes: Classes = None) 
     return torch.stack(maps, 1).unflatten(-1, features.grid)
 
 
+@torch.no_grad()
+def target_cam(model: PoolAndHead, features: Features, labels: Tensor) -> Tensor:
+    """Return the map (B, 1, H, W) of each image's class from 0 to 1, as a target without gradient.
+
+    Of mixed labels (B, classes) the class is the largest.
+    """
+    return minmax(linear_cam(model, features, labels.argmax(1) if labels.ndim == 2 else labels))
+
+
 def why_no_cam(model: PoolAndHead) -> str:
     """Why a class activation map of this model would say nothing; empty if it has one."""
     head, pool = model.head, model.pool

@@ -134,8 +134,8 @@ class ModelConfig:
     embedding_norm: str | None = None
     wsol: str | None = flag(
         None,
-        "method of weakly supervised localization: has, acol, spg, adl, bae or ivr; its map "
-        "replaces the class activation map",
+        "method of weakly supervised localization: has, acol, spg, adl, bae, ki or ivr; its "
+        "map replaces the class activation map",
         "fit",
     )
     wsol_options: Options = flag({}, "options of the method, such as threshold=0.8", "fit")

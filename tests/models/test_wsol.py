@@ -15,6 +15,7 @@ from cenote.models import load, save_model
 from cenote.models.cam import cam, linear_cam, minmax
 from cenote.models.frozen import PooledHead
 from cenote.models.head import Head
+from cenote.models.wsol.ki import attention
 from cenote.models.wsol.registry import METHODS, create_method
 from cenote.models.wsol.spg import SEEDS, branch, guided_loss
 from cenote.pooling import create_pool
@@ -160,6 +161,81 @@ def test_spg_guidance_covers_what_the_map_leaves_open() -> None:
     assert guide[strong].mean() > 0.9 and guide[weak].mean() > 0.8 and guide[4].mean() < 0.2
 
 
+def ki(**options: float) -> Any:
+    """A classifier with random blocks: they begin as the identity."""
+    head = classifier("ki", **options)
+    for parameter in head.wsol.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return head
+
+
+@pytest.mark.parametrize("drop_rate", [0.0, 1.0])
+def test_ki_compares_object_and_background_of_each_image(drop_rate: float) -> None:
+    head, x = ki(drop_rate=drop_rate, threshold=0.9, foreground=0.5, background=0.2), features()
+    method, w, bias = head.wsol, head.head.linear.weight, head.head.linear.bias
+
+    def non_local(block: Any, y: Tensor) -> Tensor:
+        weights = torch.einsum("bic,bjc->bij", block.theta(y), block.phi(y)).exp()
+        weights = weights / weights.sum(2, keepdim=True)
+        return y + block.out(torch.einsum("bij,bjc->bic", weights, block.g(y)))
+
+    earlier = non_local(method.earlier, x.tokens)
+    y = non_local(method.later, earlier)
+    logits, triplets, squares = [], [], []
+    for b in range(3):
+        means, means_before = y[b].mean(1), earlier[b].mean(1)
+        a = (means - means.min()) / (means.max() - means.min())
+        a_before = means_before - means_before.min()
+        a_before = a_before / a_before.max()
+        pooled, regions = torch.zeros(D), ([], [], [])
+        for n in range(20):
+            if not drop_rate:
+                pooled = pooled + y[b, n] / (1 + (-means[n]).exp()) / 20
+            elif 0.2 <= a[n] < 0.9:
+                pooled = pooled + y[b, n] / 20
+            inside = (0.5 < a[n] < 0.9, a[n] > 0.5, a[n] < 0.2)
+            for region, belongs in zip(regions, inside, strict=True):
+                region.extend([y[b, n]] if belongs else [])
+            squares.append((a_before[n] - a[n].detach()) ** 2)
+        assert all(regions)
+        vectors = [method.embedding(torch.stack(region).mean(0)) for region in regions]
+        anchor, positive, negative = (v / v.norm() for v in vectors)
+        triplets.append((anchor - positive).norm() - (anchor - negative).norm() + 0.5)
+        logits.append(w @ pooled + bias)
+    expected = F.cross_entropy(torch.stack(logits), LABELS)
+    expected = expected + torch.stack(triplets).relu().mean() + torch.stack(squares).mean()
+    loss = method.loss(head, x, LABELS, F.cross_entropy, rng())
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
+    parameters = list(head.parameters())
+    for gradient, reference in zip(
+        torch.autograd.grad(loss, parameters),
+        torch.autograd.grad(expected, parameters),
+        strict=True,
+    ):
+        torch.testing.assert_close(gradient, reference, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(
+        cam(head, x, LABELS)[:, 0].flatten(1), (y @ w[LABELS][..., None])[..., 0]
+    )
+
+
+def test_ki_begins_as_the_classifier_that_it_trains() -> None:
+    x = features()
+    assert torch.equal(classifier("ki").classify(x), classifier().classify(x))
+
+
+def test_ki_skips_images_without_less_active_foreground() -> None:
+    tokens = features(2).tokens
+    tokens[1] = 0.01 * tokens[1]
+    tokens[1, 7] = 1
+    method = ki().wsol
+    of_both, of_first = (method.contrast(x, attention(x)) for x in (tokens, tokens[:1]))
+    assert of_first > 0 and torch.equal(of_both, of_first)
+    for x in (tokens[1:], torch.ones(2, 20, D)):
+        loss = method.contrast(x, attention(x))
+        loss.backward()
+        assert loss == 0 and not method.embedding.weight.grad.any()
+
+
 def test_bae_clamps_negative_weights() -> None:
     head, x = classifier("bae", pool="tap"), features()
     w = head.head.linear.weight.clamp_min(0)
@@ -227,6 +303,8 @@ def test_the_chosen_percentile_is_saved(tmp_path: Path) -> None:
         ("adl", {"threshold": 2}, "at most 1, got 2"),
         ("has", {"grid": 0}, "got 0"),
         ("bae", {"percentile": 0}, "above 0"),
+        ("ki", {"threshold": 0.4}, "at most 0.4, got 0.5"),
+        ("ki", {"margin": 0}, "above 0, got 0"),
     ],
 )
 def test_refusals(name: str, options: dict[str, Any], message: str) -> None:
@@ -293,6 +371,51 @@ def weak_part(head: Any, x: Features, labels: Tensor) -> float:
 def test_erasing_finds_the_second_part(name: str, options: dict[str, Any], least: float) -> None:
     plain, erasing = weak_part(*trained(None)), weak_part(*trained(name, **options))
     assert plain < 0.13 and erasing > least
+
+
+def parts_in_context() -> tuple[Tensor, Tensor]:
+    """Return tokens (B, 20, 9) of objects whose second part is stronger, and of what is beside them."""
+    tokens, labels = two_parts()
+    tokens, rows = F.pad(tokens, (0, CLASSES)), torch.arange(len(labels))
+    for positions, first, value in ((WEAK, CLASSES, 1.0), ([3, 4], 2 * CLASSES, 0.6)):
+        for n in positions:
+            tokens[rows, n, first + labels] += value
+    return tokens, labels
+
+
+def test_ki_finds_the_second_part() -> None:
+    tokens, labels = parts_in_context()
+    x, scores = Features(tokens, GRID), []
+    for name in (None, "ki"):
+        head = classifier(name, dim=3 * CLASSES)
+        optimizer = torch.optim.Adam(head.parameters(), lr=0.01)
+        for step in range(150):
+            if name is None:
+                loss = F.cross_entropy(head.classify(x), labels)
+            else:
+                loss = head.wsol.loss(head, x, labels, F.cross_entropy, rng(step))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        assert (head.classify(x).argmax(1) == labels).all()
+        scores.append(weak_part(head, x, labels))
+    plain, of_ki = scores
+    assert plain < 0.5 and of_ki > 0.7
+
+
+def test_ki_tells_objects_from_backgrounds_in_other_images() -> None:
+    tokens, _ = parts_in_context()
+    method = classifier("ki", dim=3 * CLASSES, foreground=0.3).wsol
+    seen, unseen = tokens[:60], tokens[60:]
+    optimizer = torch.optim.Adam(method.parameters(), lr=0.01)
+    before = float(method.contrast(unseen, attention(unseen)).detach())
+    for _ in range(50):
+        loss = method.contrast(seen, attention(seen))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    after = float(method.contrast(unseen, attention(unseen)).detach())
+    assert before > 0.1 and after < 0.02
 
 
 def right_boxes(scores: Tensor) -> float:

@@ -56,7 +56,7 @@ def test_an_interrupted_run_resumes_to_the_same_weights(options: Any, tmp_path: 
     assert (model.wsol is not None) == ("wsol" in options) and not hasattr(model, "drloc")
 
 
-@pytest.mark.parametrize("name", ["has", "adl", "acol"])
+@pytest.mark.parametrize("name", ["has", "adl", "acol", "ki"])
 def test_a_method_changes_what_is_learned(name: str, tmp_path: Path) -> None:
     fit(squares(), tmp_path / "plain", small(pool="gap"), object_map=False)
     fit(squares(), tmp_path / "method", small(wsol=name), object_map=False)

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from ...backbones import Features
 from ...options import check_number
-from ..cam import linear_cam, minmax
-from ..head import PoolAndHead
-from .base import Criterion, WsolMethod, target_classes
+from ..cam import target_cam
+from ..head import Criterion, PoolAndHead, WsolMethod
 
 
 class AdversarialErasing(WsolMethod):
@@ -52,9 +51,7 @@ class AdversarialErasing(WsolMethod):
         rng: torch.Generator,
     ) -> Tensor:
         first = criterion(model.classify(features), labels)
-        with torch.no_grad():
-            map_of_first = minmax(linear_cam(model, features, target_classes(labels)))[:, 0]
-        erased = map_of_first.flatten(1) > self.threshold  # (B, N)
+        erased = target_cam(model, features, labels).flatten(1) > self.threshold  # (B, N)
         rest = features._replace(tokens=features.tokens.masked_fill(erased[..., None], 0))
         logits = self.second.classify(self.second_convolutions(rest))
         return first + criterion(logits, labels)

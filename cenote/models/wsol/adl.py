@@ -5,8 +5,7 @@ from torch import Tensor
 
 from ...backbones import Features
 from ...options import check_number
-from ..head import PoolAndHead
-from .base import Criterion, WsolMethod
+from ..head import Criterion, PoolAndHead, WsolMethod
 
 
 class AttentionDropout(WsolMethod):

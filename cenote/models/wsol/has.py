@@ -5,8 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...options import check_number
-from ..head import PoolAndHead
-from .base import WsolMethod
+from ..head import PoolAndHead, WsolMethod
 
 
 class HideAndSeek(WsolMethod):

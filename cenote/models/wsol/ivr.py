@@ -5,8 +5,7 @@ from torch import Tensor
 
 from ...metrics import prepare_maps
 from ...options import check_number
-from ..head import PoolAndHead
-from .base import WsolMethod
+from ..head import PoolAndHead, WsolMethod
 
 
 class InferiorValueRemoval(WsolMethod):

@@ -8,13 +8,13 @@ from typing import Any
 
 from ...options import check_known, check_names
 from ..cam import why_no_cam
-from ..head import PoolAndHead
+from ..head import PoolAndHead, WsolMethod
 from .acol import AdversarialErasing
 from .adl import AttentionDropout
 from .bae import RethinkingCam
-from .base import WsolMethod
 from .has import HideAndSeek
 from .ivr import InferiorValueRemoval
+from .ki import InSampleContrast
 from .spg import SelfProducedGuidance
 
 METHODS: dict[str, type[WsolMethod]] = {
@@ -23,6 +23,7 @@ METHODS: dict[str, type[WsolMethod]] = {
     "spg": SelfProducedGuidance,
     "adl": AttentionDropout,
     "bae": RethinkingCam,
+    "ki": InSampleContrast,
     "ivr": InferiorValueRemoval,
 }
 for _name, _kind in METHODS.items():

@@ -6,10 +6,9 @@ from torch import Tensor, nn
 
 from ...backbones import Features
 from ...options import check_number
-from ..cam import linear_cam, minmax
-from ..head import PoolAndHead
+from ..cam import target_cam
+from ..head import Criterion, PoolAndHead, WsolMethod
 from .acol import Convolutions
-from .base import Criterion, WsolMethod, target_classes
 
 HIDDEN = 512  # channels of the two branches
 # Below the first value a position is background, above the second it is object.
@@ -47,8 +46,7 @@ class SelfProducedGuidance(WsolMethod):
         criterion: Criterion,
         rng: torch.Generator,
     ) -> Tensor:
-        with torch.no_grad():
-            attention = minmax(linear_cam(model, features, target_classes(labels)))  # (B, 1, H, W)
+        attention = target_cam(model, features, labels)  # (B, 1, H, W)
         b = self.b(as_map(features))
         c = self.c(as_map(self.neck(features)))
         guided = guided_loss(b, attention, SEEDS) + guided_loss(c, b.detach().sigmoid(), GUIDANCE)
