@@ -405,6 +405,10 @@ def test_milvus_lite_by_its_address(
             ["--image", "cat.jpg", "--text", "cat", "--method", "freedom:injected=word"],
             "freedom's injected must be one of class, domain",
         ),
+        (["dog"], "ix --text dog"),
+        (["--top", "3", "black", "dog", "--exact"], "ix --text 'black dog'"),
+        (["--json", "cat.jpg"], "ix --image cat.jpg"),
+        (["--visual_only", "--text=black", "cat"], "give words with --text (several in quotes)"),
     ],
 )
 def test_sentences_of_search(
