@@ -66,7 +66,7 @@ def add_images(index: LocalStore, folder: Path, count: int) -> None:
             path = folder / "square" / f"{colour}{i}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             picture(colour, "square", i).save(path)
-    update_index(index, read_folders(folder), ColourModel(), source=str(folder))  # type: ignore[arg-type]
+    update_index(index, read_folders(folder), ColourModel(), source=str(folder))
 
 
 def test_a_search_inside_a_region(store: LocalStore) -> None:
@@ -77,10 +77,10 @@ def test_a_search_inside_a_region(store: LocalStore) -> None:
         image.row for image, value in zip(index_map.sample, x, strict=True) if value <= 0.5
     )
     request = SearchRequest(texts=("red",), top=50, near_duplicates="show", region=region)
-    searcher = Searcher(store, load=ColourModel)  # type: ignore[arg-type]
-    among = ask(replace(request, region=(), filter=Filter(rows=inside)), store, ColourModel())  # type: ignore[arg-type]
+    searcher = Searcher(store, load=ColourModel)
+    among = ask(replace(request, region=(), filter=Filter(rows=inside)), store, ColourModel())
     assert 0 < among.searched == len(inside) < len(store)
-    assert ask(request, store, ColourModel()) == searcher.ask(request) == among  # type: ignore[arg-type]
+    assert ask(request, store, ColourModel()) == searcher.ask(request) == among
     outside = next(row for row in store.rows.tolist() if row not in inside)
     for rows, searched in (((inside[0], outside), 1), ((outside,), 0)):
         assert searcher.ask(replace(request, filter=Filter(rows=rows))).searched == searched
@@ -91,7 +91,7 @@ def test_a_search_inside_a_region(store: LocalStore) -> None:
 
 
 def test_the_map_is_drawn_again_after_a_change(store: LocalStore, tmp_path: Path) -> None:
-    searcher = Searcher(store, load=ColourModel)  # type: ignore[arg-type]
+    searcher = Searcher(store, load=ColourModel)
     first = searcher.map
     assert searcher.map is first
     add_images(store, tmp_path / "photos", 5)
