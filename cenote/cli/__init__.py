@@ -127,7 +127,10 @@ def dispatch(command: str, arguments: list[str]) -> int:
         return 2
     import tyro  # only now: the help must not wait for it
 
-    tyro.cli(command_function(command), prog=f"cenote {command}", args=arguments)
+    function = command_function(command)
+    if command == "search":
+        import_module(f"{__name__}.search").check_arguments(arguments)
+    tyro.cli(function, prog=f"cenote {command}", args=arguments)
     return 0
 
 

@@ -13,11 +13,17 @@ if TYPE_CHECKING:
     from ..models import PooledModel
 
 MAX_IMAGES = 128
+SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 
 
 def run(
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[FOLDER]")] = "",
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("model.onnx"),
+    out: Annotated[
+        Path | None,
+        tyro.conf.arg(
+            aliases=["-o"], metavar="FILE", help_behavior_hint="(default: model.onnx or model.pt2)"
+        ),
+    ] = None,
     format: Literal["onnx", "torch"] = "onnx",
     output: Annotated[
         Literal["logits", "embedding"] | None,
@@ -41,7 +47,7 @@ def run(
 
     Args:
         folder: a saved model (config.json and model.safetensors).
-        out: the file to write.
+        out: the file to write, .onnx, or .pt2 with --format torch.
         format: ONNX, or a program of torch.export.
         output: the first output; the second is the attention map of the pool, or with logits the class
             activation map of the predicted class, if there is one.
@@ -53,11 +59,15 @@ def run(
         weights: a local file with the weights of the backbone.
         pretrained: whether the backbone has pretrained weights.
     """
+    if bool(folder) == bool(backbone):
+        raise ValueError("name either a folder of a saved model or a backbone (--backbone lite0)")
+    out = out or Path(f"model{SUFFIXES[format]}")
+    if out.suffix.lower() != SUFFIXES[format]:
+        raise ValueError(f"-o {out}: the file must end in .onnx, or in .pt2 with --format torch")
+
     from ..models import create_model, load
     from ..models.export import export_model
 
-    if bool(folder) == bool(backbone):
-        raise ValueError("name either a folder of a saved model or a backbone (--backbone lite0)")
     if folder:
         model = load(folder)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json as to_json
 import os
 import shlex
@@ -207,6 +208,25 @@ def run(
         print(f"results: {out}")
     if save is not None:
         print(f"saved: --saved {shlex.quote(save)} runs it again")
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raise ValueError for words or files without an option, which tyro's message does not explain."""
+    parameters = inspect.signature(run).parameters.values()
+    flags = {parameter.name for parameter in parameters if parameter.annotation == "Flag"}
+    rest, unnamed = iter(arguments), list[str]()
+    for argument in rest:
+        if not argument.startswith("-"):
+            unnamed.append(argument)
+        elif "=" not in argument and argument[2:].replace("-", "_") not in flags:
+            next(rest, None)  # the option's value
+    if len(unnamed) > 1:
+        index, *words = unnamed
+        option = "--image" if Path(words[0]).is_file() else "--text"
+        command = shlex.join(["cenote", "search", index, option, " ".join(words)])
+        raise ValueError(
+            f"give words with --text (several in quotes) and a file with --image: {command}"
+        )
 
 
 def _bounds(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -27,6 +27,7 @@ from .feedback import QUERY, refine
 from .freedom import K, M, N
 from .fusion import MAX_CANDIDATES, TextEvidence, find_evidence, relative_shares
 from .load import image_text_device, load_model, load_word_memory, open_store
+from .map import IndexMap, Point, draw_map
 from .maxsim import (
     LocalQuery,
     cell_matches,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 CANDIDATES = 500  # of a nearest-neighbour search, which are then ranked exactly
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # of a term: their products fit float32
 MAX_UNKNOWN = 5  # words in a note
+NO_ROW = -1  # of no image
 ImageInput = str | Path | bytes | int  # a file, the contents of a file, or a row of the index
 
 
@@ -82,6 +84,7 @@ class SearchRequest:
     unlike: tuple[ImageInput, ...] = ()
     rerank: Literal["none", "maxsim"] = "none"  # by local vectors of the index
     candidates: int = 100  # results that are re-ranked
+    region: tuple[Point, ...] = ()  # corners of a polygon on the map of the index, to search inside
 
     def __post_init__(self) -> None:
         if not self.query_images and not self.terms:
@@ -102,6 +105,11 @@ class SearchRequest:
             )
         if self.cut is not None:
             check_number("cut", self.cut)
+        if len(self.region) in (1, 2):
+            raise ValueError(f"a region must have at least 3 points, got {len(self.region)}")
+        for x, y in self.region:
+            if not (0 <= x <= 1 and 0 <= y <= 1):
+                raise ValueError(f"points of a region must be from 0 to 1, got {x},{y}")
         if self.method != "auto":
             self._check_method(self.method)
 
@@ -230,6 +238,7 @@ class Searcher:
         load: Callable[[], ImageText] | None = None,
     ) -> None:
         self.store, self.word_list, self.exact, self.load = store, word_list, exact, load
+        self._map: IndexMap | None = None
 
     @classmethod
     def open(cls, address: str, word_list: str | None = None, exact: bool = False) -> Searcher:
@@ -252,6 +261,13 @@ class Searcher:
             load_words(self.word_list)  # an error before the model is loaded
         return load_word_memory(self.store, self.model, self.word_list)
 
+    @property
+    def map(self) -> IndexMap:
+        """The map of the index, drawn again if its images have changed."""
+        if self._map is None or self._map.version != self.store.version:
+            self._map = draw_map(self.store)
+        return self._map
+
     def ask(self, request: SearchRequest) -> SearchAnswer:
         method = request.resolve_method(bool(self.word_list or self.store.description.words))
         needs_words = find_method(method).words
@@ -260,6 +276,8 @@ class Searcher:
                 f"--words {self.word_list}: '{method}' uses no word list, freedom and searle do"
             )
         words = self.words if needs_words else None
+        if request.region:
+            request = _inside_region(request, self.map)
         return _answer(request, method, self.store, self.judge, words)
 
 
@@ -269,7 +287,17 @@ def ask(
     """Search an index with a model and a word list that are loaded already."""
     store.description.check_model(model, store.where)
     judge = ScoreJudge(store, model)
+    if request.region:
+        request = _inside_region(request, draw_map(store))
     return _answer(request, request.resolve_method(words is not None), store, judge, words)
+
+
+def _inside_region(request: SearchRequest, index_map: IndexMap) -> SearchRequest:
+    """Limit a request to the images inside its region."""
+    rows = index_map.rows_inside(request.region)
+    if request.filter.rows:
+        rows = tuple(set(rows) & set(request.filter.rows)) or (NO_ROW,)
+    return replace(request, filter=replace(request.filter, rows=rows), region=())
 
 
 def _answer(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from filelock import FileLock
 
 from ..data.digests import digest_of
 from ..data.files import write_text
+from .map import Point
 from .query import ImageInput, SearchRequest
 from .store import Filter, Store
 
@@ -79,6 +80,7 @@ class SavedSearches:
                 if isinstance(value, list):
                     bounds[key] = tuple(value)
             values["filter"] = Filter(**bounds)
+            values["region"] = self._points(values.get("region", ()))
             return SearchRequest(**values)
         except (TypeError, KeyError, AttributeError):
             raise self._damaged() from None
@@ -142,6 +144,12 @@ class SavedSearches:
     def _find(self, path: str, digest: str) -> ImageInput:
         """Return the row of the index with these contents, or the file."""
         return next(iter(self.store.rows_with_digest(digest)), path)
+
+    def _points(self, region: Iterable[Iterable[float]]) -> tuple[Point, ...]:
+        try:
+            return tuple((float(x), float(y)) for x, y in region)
+        except ValueError:
+            raise self._damaged() from None
 
     def _damaged(self) -> ValueError:
         return ValueError(f"{self.path} is not a list of saved searches: repair or delete it")

@@ -4,10 +4,12 @@ and their positions on a map, /api/map.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 
 from .photos import PhotoDigest, Side, encode_jpeg
@@ -25,6 +27,9 @@ from .state import ServerState, State
 
 MAX_FILTER_LENGTH = 4000  # characters of all classes and domains
 MAX_EXAMPLES = 50  # liked images, and disliked ones
+MAX_CORNERS = 64  # of a region
+NUMBER = r"(0(\.[0-9]{1,4})?|1(\.0{1,4})?)"  # the map's positions have 4 decimals, too
+POINT = f"^{NUMBER},{NUMBER}$"
 CSV_COLUMNS = (
     "rank",
     "name",
@@ -44,7 +49,22 @@ CSV: Responses = {
 Row = Annotated[int, Field(ge=0, lt=2**63, description="row of an image in the index")]
 SearchName = Annotated[str, Field(min_length=1, max_length=80)]
 Text = Annotated[str, Field(min_length=1, max_length=500)]
-Coordinate = Annotated[float, Field(ge=0, le=1)]
+
+
+def parse_point(text: str) -> tuple[float, float]:
+    """Parse "0.25,0.5"."""
+    if not re.fullmatch(POINT, text):
+        message = "a point is two numbers from 0 to 1 with at most 4 decimals, such as 0.25,0.5"
+        raise PydanticCustomError("point", message)
+    x, y = text.split(",")
+    return float(x), float(y)
+
+
+MapPoint = Annotated[
+    tuple[float, float],
+    BeforeValidator(parse_point),
+    WithJsonSchema({"type": "string", "pattern": POINT}),
+]
 
 router = APIRouter()
 
@@ -112,8 +132,10 @@ class ImageSearchRequest(WorkerRequest):
     domain: tuple[Text, ...] = Field((), max_length=50)
     like: tuple[Row, ...] = Field((), max_length=MAX_EXAMPLES, description="more like these images")
     unlike: tuple[Row, ...] = Field((), max_length=MAX_EXAMPLES, description="not like these")
-    region: tuple[Coordinate, Coordinate, Coordinate, Coordinate] | None = Field(
-        None, description="x0, y0, x1, y1: only images inside this rectangle of /api/map"
+    region: tuple[MapPoint, ...] = Field(
+        (),
+        max_length=MAX_CORNERS,
+        description="corners of a polygon on /api/map: only images inside it, by the even-odd rule",
     )
 
     def run(self, service: WorkerService, content: bytes) -> Any:

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from ..data.images import RAW
 from ..data.video import is_video_name
 from ..models.image_text import ImageText
 from ..predict.openvino_engine import one_thread
-from ..search.database import MomentSums
 from ..search.index import EntryImages
+from ..search.map import MAX_IMAGES
 from ..search.methods import DESCRIPTIONS, METHODS
 from ..search.query import ImageInput, Searcher, SearchRequest, choose_method
 from ..search.saved import SavedSearches
@@ -43,6 +42,7 @@ from .schemas import (
     WorkerRequest,
 )
 from .search import (
+    MAX_CORNERS,
     ImageSearchRequest,
     MapResponse,
     MatchingText,
@@ -57,7 +57,6 @@ from .suggestions import class_of, spread_over_classes, suggest
 MAX_EXAMPLES = 8
 EXAMPLES = Path(__file__).with_name("examples")
 SAFE_INTEGER = 2**53  # larger numbers, which Milvus has, lose digits in JavaScript
-MAX_SAMPLE = 5000  # rows that classes, suggestions and the map are made from
 MAX_STARTING_ENTRIES = 24
 MAX_NAMES = 400  # of classes, and of domains
 
@@ -158,7 +157,7 @@ class ServedIndex:
             self.searcher.load = lambda: model
         self.model: ImageText = self.searcher.model  # loaded now, not with the first request
         self.images = EntryImages()
-        self.sample = self.store.sample(MAX_SAMPLE)
+        self.sample = self.store.sample(MAX_IMAGES)  # that of the map
         self.starting_entries = spread_over_classes(self.sample, MAX_STARTING_ENTRIES)
         self.suggestions = suggest(self.searcher, self.sample)
 
@@ -204,49 +203,28 @@ class ServedIndex:
             request.without,
             method.method,
             request.top,
-            filter=Filter(request.classes, request.domain, rows=self.rows_inside(request.region)),
+            filter=Filter(request.classes, request.domain),
             options=method.options,
             like=request.like,
             unlike=request.unlike,
+            region=request.region,
         )
 
-    @cached_property
+    @property
     def map(self) -> MapResponse:
-        """Project the vectors of the sample to their first two principal components."""
-        if not self.sample:
-            raise ValueError("this index has no map: it is empty, or too large a part of Milvus")
-        names = [class_of(image) for image in self.sample]
+        index_map = self.searcher.map
+        names = [class_of(image) for image in index_map.sample]
         classes = {name: place for place, name in enumerate(sorted(set(names)))}
-        sums = MomentSums.zeros(self.store.dim)
-        vectors = self.store.vectors(torch.tensor([row for row, _ in self.sample]))
-        sums.add(vectors)
-        _, mean, covariance = sums.moments()
-        variances, axes = torch.linalg.eigh(covariance)  # ascending
-        axes = axes[:, -2:].flip(1)
-        axes *= axes.gather(0, axes.abs().argmax(0)[None]).sign()  # eigh leaves the signs open
-        points = (vectors.double() - mean) @ axes  # (N, 2)
-        low, high = points.aminmax(dim=0)
-        x, y = ((points - low) / (high - low).clamp(min=1e-12)).T
+        x, y = index_map.points.T.tolist()
         return MapResponse(
-            entries=[entry_id(row) for row, _ in self.sample],
-            x=x.round(decimals=4).tolist(),
-            y=y.round(decimals=4).tolist(),
+            entries=[entry_id(row) for row, _ in index_map.sample],
+            x=x,
+            y=y,
             labels=[classes[name] for name in names],
             classes=list(classes),
             images=len(self.store),
-            variance=round(float(variances[-2:].sum() / variances.sum().clamp(min=1e-12)), 4),
+            variance=round(index_map.variance, 4),
         )
-
-    def rows_inside(self, region: Sequence[float] | None) -> tuple[int, ...]:
-        """Return the images of the map inside a rectangle; none without a rectangle."""
-        if region is None:
-            return ()
-        x0, y0, x1, y1 = region
-        points = zip(self.sample, self.map.x, self.map.y, strict=True)
-        rows = tuple(row for (row, _), x, y in points if x0 <= x <= x1 and y0 <= y <= y1)
-        if not rows:
-            raise ValueError("no image is inside this region of the map: choose a larger one")
-        return rows
 
     def search(self, request: ImageSearchRequest, content: bytes) -> SearchResponse:
         start = time.perf_counter()
@@ -299,10 +277,6 @@ class ServedIndex:
         return SavedSearchesResponse(searches=searches, can_save=True)
 
     def save_search(self, name: str, request: ImageSearchRequest, content: bytes) -> None:
-        if request.region is not None:
-            raise ValueError(
-                "a region of the map changes with the index: clear it to save a search"
-            )
         SavedSearches(self.store).save(name, self.request(request, content))
 
     def delete_search(self, name: str) -> None:
@@ -359,11 +333,13 @@ def page_query(request: SearchRequest) -> dict[str, Any] | None:
         options=request.options,
         like=request.like,
         unlike=request.unlike,
+        region=request.region,
     )
     if (
         request != page
         or len(_entry_ids(images)) < len(images)
         or any(len(group) > 1 for group in groups)
+        or len(request.region) > MAX_CORNERS
         or not set(request.options) <= {"weight"}
     ):
         return None
@@ -377,6 +353,7 @@ def page_query(request: SearchRequest) -> dict[str, Any] | None:
         "domain": request.filter.domains,
         "like": _entry_ids(request.like),
         "unlike": _entry_ids(request.unlike),
+        "region": [f"{round(x, 4)},{round(y, 4)}" for x, y in request.region],
     }
 
 

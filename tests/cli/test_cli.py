@@ -40,7 +40,15 @@ def test_help_imports_nothing_slow() -> None:
     assert not {"torch", "numpy", "PIL", "tyro"} & set(done.stderr.split())
 
 
-@pytest.mark.parametrize("arguments", ["attend nowhere", "tournament nowhere -o run"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "attend nowhere",
+        "tournament nowhere -o run",
+        "export run -o nowhere.onx",
+        "search nowhere dog",
+    ],
+)
 def test_a_wrong_path_is_reported_before_torch_is_imported(arguments: str) -> None:
     script = (
         "import sys; from cenote.cli import main; code = main(sys.argv[1:]); "

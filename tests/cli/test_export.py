@@ -55,6 +55,9 @@ def test_a_backbone_becomes_a_program(tmp_path: Path, capsys: pytest.CaptureFixt
         ([], "either a folder of a saved model or a backbone"),
         (["a", "--backbone", "lite0"], "either a folder"),
         (["no_such_folder"], "no such model folder: no_such_folder"),
+        (["run", "-o", "m.onx"], "-o m.onx: the file must end in .onnx, or in .pt2 with --format"),
+        (["run", "-o", "m.onnx", "--format", "torch"], "or in .pt2 with --format torch"),
+        (["no_such_folder", "--format", "torch"], "no such model folder: no_such_folder"),
         (["--backbone", "resnet81", "--no-pretrained"], "no backbone 'resnet81'"),
         (
             ["--backbone", "resnet_micro", "--no-pretrained", "--pool", "simpol"],

@@ -16,12 +16,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image, ImageOps
 
 from cenote.cli import main
 from cenote.models import create_model, image_text
 from cenote.models.image_text.small_clip import SmallClip, save_image_text
 from cenote.models.image_text.text_encoder import TextTower, Words
+from cenote.search.local_store import LocalStore
+from cenote.search.map import draw_map
+from cenote.search.query import SearchRequest
+from cenote.search.saved import SavedSearches
 
 ROOT = Path(__file__).parents[2]
 CONTENTS = {
@@ -405,6 +410,10 @@ def test_milvus_lite_by_its_address(
             ["--image", "cat.jpg", "--text", "cat", "--method", "freedom:injected=word"],
             "freedom's injected must be one of class, domain",
         ),
+        (["dog"], "ix --text dog"),
+        (["--top", "3", "black", "dog", "--exact"], "ix --text 'black dog'"),
+        (["--json", "cat.jpg"], "ix --image cat.jpg"),
+        (["--visual_only", "--text=black", "cat"], "give words with --text (several in quotes)"),
     ],
 )
 def test_sentences_of_search(
@@ -525,6 +534,24 @@ def test_a_sheet_counts_hidden_duplicates() -> None:
     assert score_note(0.503, 0) == "0.503"
     draw = ImageDraw.Draw(Image.new("RGB", (9, 9)))
     assert shorten(score_note(-0.503, 1200), FOUND_SIDE / 2, 13, draw) == "-0.503 +1200"
+
+
+def test_a_saved_region_of_the_map(
+    index: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The page saves it."""
+    shutil.copytree(index, tmp_path / "ix")
+    store = LocalStore.open(tmp_path / "ix")
+    map_ = draw_map(store)
+    x, y = map_.points[map_.points.sum(1).argmin()].tolist()
+    region = ((0.0, 0.0), (x, 0.0), (x, y), (0.0, y))
+    cat = str(photos / "animals" / "chelsea.png")
+    request = SearchRequest((cat,), near_duplicates="show", region=region)
+    SavedSearches(store).save("corner", request)
+    rows = torch.tensor(map_.rows_inside(region))
+    results = found(capfd, tmp_path / "ix", "--saved", "corner")
+    assert {result["path"] for result in results} == {entry.path for entry in store.entries(rows)}
+    assert len(results) < len(store)
 
 
 def test_examples_saved_searches_and_files(

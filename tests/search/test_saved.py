@@ -44,6 +44,7 @@ def test_a_request_comes_back(store: LocalStore, tmp_path: Path) -> None:
         options={"weight": 0.25},
         like=(1,),
         unlike=(2,),
+        region=((0.0, 0.25), (1.0, 0.0), (0.5, 1.0)),
     )
     saved.save(" a name ", request)
     saved.save("other", SearchRequest(texts=("dog",)))
@@ -95,7 +96,10 @@ def test_what_cannot_be_saved_or_loaded(store: LocalStore) -> None:
         with pytest.raises(ValueError, match=r"searches\.json"):
             saved.save("dogs", dog)
         assert saved.path.read_text() == content, "nothing is lost"
-    saved.path.write_text('{"a": {"colour": "red"}, "b": {"images": [{"path": "x"}]}}')
-    for name in ("a", "b"):
+    saved.path.write_text(
+        '{"a": {"colour": "red"}, "b": {"images": [{"path": "x"}]}, '
+        '"c": {"texts": ["x"], "region": [[0], [1], [1]]}}'
+    )
+    for name in ("a", "b", "c"):
         with pytest.raises(ValueError, match=r"searches\.json"):
             saved.load(name)

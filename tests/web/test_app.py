@@ -43,6 +43,9 @@ def sentence(response: httpx.Response) -> str:
     (f"/api/look?photo={'b' * 32}&model=m", 404, ""),
     (f"/api/search?photo={EXAMPLE}&entry=3", 400, "entry"),
     ("/api/search?top=0", 422, "top"), ("/api/search?weight=2", 422, "weight"), ("/api/search?text=", 422, "text"),
+    ("/api/search?text=a&region=0.5,0.5&region=0.5", 422, "two numbers from 0 to 1"),
+    ("/api/search?text=a&region=0,1.5", 422, "two numbers from 0 to 1"),
+    (f"/api/search?text=a{'&region=0,0' * 65}", 422, "region: tuple should have at most 64 items"),
     (f"/api/photos/{EXAMPLE}?side=5", 422, "side"), (f"/api/photos/{'c' * 32}", 404, ""),
     ("/api/entries/12345678901234567890", 422, "n: "), ("/api/tournament", 404, "tournament"),
     ("/report", 404, "report"), ("/nowhere", 404, ""),
@@ -80,7 +83,7 @@ def test_parameters_reach_the_worker() -> None:
     get(
         state,
         "/api/search?entry=9223372036854775807&text=dog%5E2&text=red&not=cat&weight=0.5&top=3"
-        "&class=c&domain=d&like=7&like=8&unlike=9",
+        "&class=c&domain=d&like=7&like=8&unlike=9&region=0,0.25&region=1%2C0&region=0.5,1.0",
     )
     search = list(jobs.submitted)[1]
     assert search.model_dump(by_alias=True) == {
@@ -95,7 +98,7 @@ def test_parameters_reach_the_worker() -> None:
         "domain": ("d",),
         "like": (7, 8),
         "unlike": (9,),
-        "region": None,
+        "region": ((0, 0.25), (1, 0), (0.5, 1)),
     }
 
 

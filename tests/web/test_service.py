@@ -36,6 +36,7 @@ from cenote.web.models import ServedModels
 from cenote.web.photos import encode_photo, file_digest
 from cenote.web.schemas import Photo, WorkerRequest
 from cenote.web.search import (
+    MAX_CORNERS,
     EntryPhotoRequest,
     ImageSearchRequest,
     MapRequest,
@@ -401,15 +402,15 @@ def test_the_map_is_of_principal_components(service: Service) -> None:
 
 def test_a_region_of_the_map_filters(service: Service) -> None:
     shown = service.index.map
-    region = (0.0, 0.0, 0.5, 1.0)
-    inside = {row for row, x in zip(shown.entries, shown.x, strict=True) if x <= 0.5}
+    region = ("0,0", "1,0", "0,1")  # the half above a diagonal
+    points = zip(shown.entries, shown.x, shown.y, strict=True)
+    inside = {row for row, x, y in points if x + y <= 1}
     response = json.loads(answer(service, search(text=["bird"], region=region, top=200)))
     assert response["searched"] == len(inside) < len(shown.entries)
     assert {result["entry"] for result in response["results"]} <= inside
-    failure = error(service, search(text=["bird"], region=(0.9, 0, 0.1, 1)))
-    assert failure.status_code == 400 and "choose a larger one" in failure.detail
-    save = SavedSearchesRequest(save="birds", query=search(text=["bird"], region=region))
-    assert "clear it" in error(service, save).detail
+    for wrong, message in ((region[:2], "at least 3 points"), (["0,0"] * 3, "choose a larger one")):
+        failure = error(service, search(text=["bird"], region=wrong))
+        assert failure.status_code == 400 and message in failure.detail
 
 
 def test_proxies_of_freedom_have_names(
@@ -651,7 +652,13 @@ def test_examples_saved_searches_and_a_table(demo: Path, tmp_path: Path) -> None
     assert [row["rank"] for row in rows] == [str(rank) for rank in range(1, 10)]
 
     full = search(
-        entry=7, text=("cat",), without=("dog",), weight=0.3, classes=("bird",), like=(3,)
+        entry=7,
+        text=("cat",),
+        without=("dog",),
+        weight=0.3,
+        classes=("bird",),
+        like=(3,),
+        region=("0,0", "1,0.0001", "0.5,1"),
     )
     for name, query in (("birds", request), ("all", full)):
         answer(service, SavedSearchesRequest(save=name, query=query))
@@ -668,11 +675,14 @@ def test_examples_saved_searches_and_a_table(demo: Path, tmp_path: Path) -> None
     SavedSearches(store).save("by date", SearchRequest(texts=("a",), sort="date"))
     SavedSearches(store).save("file", SearchRequest(images=(str(demo / "vit.safetensors"),)))
     SavedSearches(store).save("two", SearchRequest(texts=("a", "b")))
+    corners = SearchRequest(texts=("a",), region=((0.0, 0.0),) * (MAX_CORNERS + 1))
+    SavedSearches(store).save("corners", corners)
     answer(service, SavedSearchesRequest(delete="birds"))
     queries = {
         entry.name: entry.query for entry in answer(service, SavedSearchesRequest()).searches
     }
-    assert queries.pop("all") and queries == {"by date": None, "file": None, "two": None}
+    assert queries.pop("all")
+    assert queries == {"by date": None, "file": None, "two": None, "corners": None}
     upload = SavedSearchesRequest(save="upload", query=search(photo="f" * 32))
     assert error(service, upload, b"a photograph").status_code == 400
 

@@ -1,25 +1,26 @@
-// The map of the index: every image is a point, and a rectangle filters the search.
+// The map of the index: every image is a point, and a lasso filters the search.
 import { cancelled, request } from "./api.js";
 import { counted, el, errorBox, percent, status, svg } from "./dom.js";
 import { entryPicture, patient } from "./photos.js";
+import { MAX_CORNERS, isInside, simplify } from "./polygon.js";
 
 const STEP = 0.02; // of the cursor, for an arrow key
-const SMALLEST = 0.01; // side of a rectangle: a smaller one is a click
+const SMALLEST = 0.01; // width and height of a region: a smaller one is a click
 const NEAR = 24; // pixels between the pointer and the image that it shows
 const COLOURS = 8; // of the theme; more classes have colours of equal lightness
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-// `select(region, entry)` filters by x0, y0, x1, y1, entry is in its middle; `open(entry)` searches with an image.
+// `select(region, entry)` filters by a polygon [[x, y], ...], entry is in its middle; `open(entry)` searches with an image.
 export function indexMap({ signal, select, open }) {
   let [map, region, loading] = [null, undefined, false];
-  let [start, cursor, pinned] = [null, [0.5, 0.5], false];
+  let [lasso, start, cursor, pinned] = [null, null, [0.5, 0.5], false]; // path of the pointer, start of Shift + arrows
   const [points, marks] = [svg("g"), svg("path", { class: "marks" })];
-  const [box, cross] = [svg("rect", { class: "region" }), svg("path", { class: "cursor" })];
+  const [outline, cross] = [svg("polygon", { class: "region" }), svg("path", { class: "cursor" })];
   const plane = svg("svg", {
     viewBox: "0 0 1 1", preserveAspectRatio: "none", class: "plane", tabindex: 0, role: "application",
     "aria-roledescription": "map", "aria-label": "Map of the index: arrow keys move, with Shift they select a " +
       "rectangle, Enter searches with the nearest image, Escape clears the selection",
-  }, marks, cross, points, box);
+  }, marks, cross, points, outline);
   const statusLine = status();
   const clear = el("button", { type: "button", class: "small", onclick: () => select(undefined) }, "Clear selection");
   const legend = el("ul", { class: "legend" });
@@ -63,19 +64,16 @@ export function indexMap({ signal, select, open }) {
     note.textContent = `${shown < map.images ? `${shown.toLocaleString("en")} of ` : ""}${counted(map.images, "image")}` +
       `${many > 1 ? `; ${many} classes or folders have a colour each` : ""}. Images that the model finds similar are close, ` +
       `as far as two principal components show it: ${percent(map.variance)} of the variance.`;
-    preview.replaceChildren(el("p", { class: "hint" }, "Point at an image to see it. Drag a rectangle to search inside it."));
+    preview.replaceChildren(el("p", { class: "hint" }, "Point at an image to see it. Draw around images to search among them."));
   }
 
-  function drawRegion(corners = region) {
-    const [x0, y0, x1, y1] = corners ?? [0, 0, 0, 0];
-    for (const [name, value] of Object.entries({ x: x0, y: y0, width: x1 - x0, height: y1 - y0 })) box.setAttribute(name, value);
-    const many = corners ? inside(corners).length : 0;
-    statusLine.say(corners ? `${counted(many, "image")} selected.` : "");
+  function drawRegion(polygon = region) {
+    outline.setAttribute("points", (polygon ?? []).join(" "));
+    statusLine.say(polygon ? `${counted(inside(polygon).length, "image")} selected.` : "");
     clear.hidden = !region;
   }
 
-  const inside = ([x0, y0, x1, y1]) => map.entries.map((_, i) => i)
-    .filter((i) => map.x[i] >= x0 && map.x[i] <= x1 && map.y[i] >= y0 && map.y[i] <= y1);
+  const inside = (polygon) => map.entries.map((_, i) => i).filter((i) => isInside([map.x[i], map.y[i]], polygon));
 
   function nearest([x, y], places = map.entries.map((_, i) => i)) {
     const { width, height } = plane.getBoundingClientRect();
@@ -95,17 +93,21 @@ export function indexMap({ signal, select, open }) {
       el("button", { type: "button", class: "small", onclick: () => open(entry) }, "Search with this image"));
   }
 
-  const rectangle = ([x0, y0], [x1, y1]) => [Math.min(x0, x1), Math.min(y0, y1), Math.max(x0, x1), Math.max(y0, y1)];
+  const rectangle = ([x0, y0], [x1, y1]) => [[x0, y0], [x1, y0], [x1, y1], [x0, y1]];
 
-  // Keep the old rectangle if the new one is too small or empty.
-  function finish(end) {
-    const corners = rectangle(start, end).map((value) => Number(value.toFixed(3)));
-    start = null;
-    const large = Math.min(corners[2] - corners[0], corners[3] - corners[1]) > SMALLEST;
-    const places = large ? inside(corners) : [];
+  const extent = (polygon) => Math.min(...[0, 1].map((axis) => {
+    const values = polygon.map((point) => point[axis]);
+    return Math.max(...values) - Math.min(...values);
+  }));
+
+  // Keep the old region if the new one is too small or empty.
+  function finish(polygon) {
+    [lasso, start] = [null, null];
+    const corners = polygon.map((point) => point.map((value) => Number(value.toFixed(3))));
+    const places = extent(corners) > SMALLEST ? inside(corners) : [];
     if (!places.length) return drawRegion();
-    const middle = [(corners[0] + corners[2]) / 2, (corners[1] + corners[3]) / 2];
-    select(corners, map.entries[nearest(middle, places).best]);
+    const mean = (values) => places.reduce((sum, i) => sum + values[i], 0) / places.length;
+    select(corners, map.entries[nearest([mean(map.x), mean(map.y)], places).best]);
   }
 
   const clamp = (value) => Math.min(Math.max(value, 0), 1);
@@ -116,26 +118,30 @@ export function indexMap({ signal, select, open }) {
   plane.addEventListener("pointerdown", (event) => {
     if (event.button) return;
     plane.setPointerCapture(event.pointerId);
-    start = at(event);
+    lasso = [at(event)];
   });
   plane.addEventListener("pointermove", (event) => {
-    if (start) return show(null), drawRegion(rectangle(start, at(event)));
+    if (lasso) {
+      lasso.push(at(event));
+      if (lasso.length > 2 * MAX_CORNERS) lasso = simplify(lasso, MAX_CORNERS);
+      return show(null), drawRegion(lasso);
+    }
     if (pinned) return;
     const { best, pixels } = nearest(at(event));
     show(pixels < NEAR ? best : null);
   });
   plane.addEventListener("pointerup", (event) => {
-    if (!start) return;
-    const end = at(event);
-    if (Math.hypot(end[0] - start[0], end[1] - start[1]) < SMALLEST) { // a click keeps the image that it shows
-      const { best, pixels } = nearest(end);
+    if (!lasso) return;
+    cursor = at(event);
+    lasso.push(cursor);
+    if (lasso.every(([x, y]) => Math.hypot(x - lasso[0][0], y - lasso[0][1]) < SMALLEST)) { // a click keeps the image that it shows
+      const { best, pixels } = nearest(cursor);
       pinned = pixels < NEAR;
       show(pinned ? best : null);
     }
-    cursor = end;
-    finish(end);
+    finish(simplify(lasso, MAX_CORNERS));
   });
-  plane.addEventListener("pointercancel", () => ((start = null), drawRegion()));
+  plane.addEventListener("pointercancel", () => ((lasso = null), drawRegion()));
   plane.addEventListener("pointerleave", () => pinned || show(null));
   plane.addEventListener("keydown", (event) => {
     const move = ARROWS[event.key];
@@ -149,11 +155,11 @@ export function indexMap({ signal, select, open }) {
     } else if (event.key === "Enter") open(map.entries[nearest(cursor).best]);
     else if (event.key === "Escape" && region) select(undefined);
   });
-  plane.addEventListener("keyup", (event) => event.key === "Shift" && start && finish(cursor));
+  plane.addEventListener("keyup", (event) => event.key === "Shift" && start && finish(rectangle(start, cursor)));
 
   // Show the selection, and the results of a search.
-  element.show = (corners) => {
-    region = corners;
+  element.show = (polygon) => {
+    region = polygon;
     if (region) element.open = true;
     if (map) drawRegion();
   };

@@ -4,6 +4,7 @@ import { indexMap } from "./index_map.js";
 import { resultGrid, placeholders } from "./results.js";
 import { choice, counted, el, field, hero, slider, status, errorBox } from "./dom.js";
 import { requestPhoto, entryPicture, isPhoto, patient, picker, picture } from "./photos.js";
+import { MAX_CORNERS } from "./polygon.js";
 import { savedSearches } from "./saved.js";
 
 export const title = "Search";
@@ -215,9 +216,12 @@ export function enter(main, { about, signal, set, go }) {
 
 const isEntry = (entry) => /^[0-9]{1,19}$/.test(entry);
 
-// x0, y0, x1, y1 of a rectangle of the map.
-const regionOf = (values) =>
-  (values.length === 4 && values.every((value) => value !== "" && value >= 0 && value <= 1) ? values.map(Number) : undefined);
+// Corners x,y of a polygon on the map.
+function regionOf(values) {
+  const polygon = values.map((value) => value.split(",").map(Number));
+  const isPoint = (point) => point.length === 2 && point.every((value) => value >= 0 && value <= 1);
+  return values.length >= 3 && values.length <= MAX_CORNERS && polygon.every(isPoint) ? polygon : undefined;
+}
 
 // Ignore invalid parameters of the URL.
 function meant(name, value) {

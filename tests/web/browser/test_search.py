@@ -4,6 +4,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from cenote.search.map import points_inside
+from cenote.web.search import MAX_CORNERS
 from tests.web.browser.actions import BROWSER, expect, slide
 
 pytestmark = BROWSER
@@ -300,34 +304,81 @@ def test_another_view_begins_at_its_top(page: Any) -> None:
     assert page.evaluate("scrollY") == 0
 
 
-def test_a_rectangle_of_the_map_filters(page: Any, keep: Any) -> None:
+def draw(page: Any, points: list[tuple[float, float]]) -> None:
+    """Drag the pointer over the map; points are from 0 to 1."""
+    box = page.locator(".plane").bounding_box()
+    pixels = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in points]
+    page.mouse.move(*pixels[0])
+    page.mouse.down()
+    for pixel in pixels[1:]:
+        page.mouse.move(*pixel)
+    page.mouse.up()
+
+
+def test_a_lasso_on_the_map_filters(page: Any, keep: Any) -> None:
     page.goto("/search")
     answered(page)
     page.locator(".index-map summary").click()
-    plane = page.locator(".plane")
-    expect(plane).to_be_visible()
-    box = plane.bounding_box()
-    page.mouse.move(box["x"] + 1, box["y"] + 1)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] - 1, steps=4)
-    page.mouse.up()
-    # Without a query, the image in the middle of the rectangle is one.
-    expect(page).to_have_url(re.compile(r"region=0\.\d+&region=0\.\d+&.*entry=\d+"))
+    expect(page.locator(".plane")).to_be_visible()
+    angles = np.linspace(0, 2 * np.pi, 200)
+    petals = 0.3 + 0.12 * np.cos(5 * angles)  # half of it left of the map
+    draw(page, [*zip(0.1 + petals * np.cos(angles), 0.5 + petals * np.sin(angles), strict=True)])
+    # Without a query, the image in the middle is one.
+    expect(page).to_have_url(re.compile(r"region=0\.\d+%2C0\.\d+&.*entry=\d+"))
     selected = page.locator(".ground .status")
     expect(selected).to_contain_text("selected")
     count = re.match(r"\d+", selected.inner_text())
     assert count is not None and 0 < int(count[0]) < 48
+    assert 20 < page.url.count("region=") <= 64
     expect(page.locator("main > .status")).to_contain_text(f"of {count[0]} image")
     keep("map")
     ask(page, "boat")
     expect(page.locator("main > .status")).to_contain_text(f"of {count[0]} image")
+    url = page.url
+    draw(page, [(0.5, 0.5), (0.504, 0.5)])  # a click
+    draw(page, [(0, 0), (0.02, 0), (0.02, 0.02)])  # around no image
+    assert page.url == url
+    page.get_by_label("Name of the search").fill("left/boats")
+    page.get_by_role("button", name="Save search").click()
+    saved = page.get_by_role("button", name="left/boats", exact=True)
+    expect(saved).to_be_visible()
     page.get_by_role("button", name="Clear selection").click()
     expect(page).not_to_have_url(re.compile("region"))
     expect(page.locator("main > .status")).to_contain_text("of 48 images")
+    saved.click()
+    expect(page.locator("main > .status")).to_contain_text(f"of {count[0]} image")
+    expect(selected).to_have_text(f"{count[0]} images selected.")
+    page.get_by_role("button", name="Delete left/boats").click()
+    expect(saved).to_have_count(0)
+
+
+def test_polygons_of_the_page_are_those_of_the_service(page: Any) -> None:
+    """The same points are inside, and a simplified polygon keeps nearly the same."""
+    rng = np.random.default_rng(0)
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 33)] * 2), -1).reshape(-1, 2)
+    angles = np.linspace(0, 2 * np.pi, 500, endpoint=False)
+    radius = 0.3 + 0.1 * np.sin(3 * angles) + 0.002 * rng.standard_normal(500)
+    blob = 0.5 + radius[:, None] * np.stack([np.cos(angles), np.sin(angles)], 1)
+    polygons = [rng.integers(0, 17, (8, 2)) / 16 for _ in range(20)] + [blob]
+    page.goto("/search")
+    inside, simplified = page.evaluate(
+        """async ([points, polygons]) => {
+          const { isInside, simplify, MAX_CORNERS } = await import("/static/polygon.js");
+          return [polygons.map((polygon) => points.map((point) => isInside(point, polygon))),
+            polygons.map((polygon) => simplify(polygon, MAX_CORNERS))];
+        }""",
+        [grid.tolist(), [polygon.tolist() for polygon in polygons]],
+    )
+    for polygon, flags in zip(polygons, inside, strict=True):
+        assert flags == points_inside(grid, polygon).tolist()
+    assert 30 < len(simplified[-1]) <= MAX_CORNERS
+    kept = points_inside(grid, np.array(simplified[-1]))
+    assert (kept != points_inside(grid, blob)).mean() < 0.01
 
 
 def test_the_map_by_keyboard(page: Any) -> None:
-    page.goto("/search?text=bird&region=0.2&region=0.2&region=0.8&region=0.8")
+    square = "&".join(f"region={corner}" for corner in ("0.2,0.2", "0.8,0.2", "0.8,0.8", "0.2,0.8"))
+    page.goto(f"/search?text=bird&{square}")
     plane = page.locator(".plane")
     expect(plane).to_be_visible()
     expect(page.locator(".ground .status")).to_contain_text("selected")
@@ -340,6 +391,8 @@ def test_the_map_by_keyboard(page: Any) -> None:
     for key in ["ArrowRight", "ArrowDown"] * 20:
         page.keyboard.press(key)
     page.keyboard.up("Shift")
-    expect(page).to_have_url(re.compile(r"text=bird&region=0\.48&region=0\.5&"))
+    corners = ("0.48,0.5", "0.88,0.5", "0.88,0.9", "0.48,0.9")
+    wanted = "".join(f"&region={corner}" for corner in corners).replace(",", "%2C")
+    expect(page).to_have_url(re.compile(f"text=bird{re.escape(wanted)}"))
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"entry=\d+"))
