@@ -171,25 +171,30 @@ def _choose_probes(
 ) -> tuple[int, dict[str, float]]:
     """Return the least number of lists to visit that reaches the target, 0 if none does.
 
+    The recall of the queries has to be above the target by two standard errors, because the least of
+    several numbers is likely to be too low for other queries; that of the largest number need not.
     Returns also the recall for each kind of query.
     """
     truth = {name: store.exact(vectors, TOP + 1)[1] for name, vectors in queries.items()}
-    recall = dict[str, float]()
+    recall, surely = dict[str, float](), dict[str, float]()
     for probes in [p for p in PROBES if p <= index.nlist] or [1]:
         approximate = ApproximateIndex(index, probes, filtered_probes=probes)
         for name, vectors in queries.items():
             nearest = approximate.nearest(store, vectors, TOP + 1)[1]
-            recall[name] = _recall(nearest, truth[name], skip=int(name == "images"))
-        if min(recall.values()) >= TARGET_RECALL:
+            shares = _recall(nearest, truth[name], skip=int(name == "images"))
+            recall[name] = float(shares.mean())
+            error = float(shares.std(correction=0)) / math.sqrt(len(shares))
+            surely[name] = recall[name] - 2 * error
+        if min(surely.values()) >= TARGET_RECALL:
             return probes, recall
-    return 0, recall
+    return (probes if min(recall.values()) >= TARGET_RECALL else 0), recall
 
 
-def _recall(rows: Tensor, truth: Tensor, skip: int) -> float:
-    """Return the share of the true top 10; `skip` 1 leaves out an image's nearest, itself."""
+def _recall(rows: Tensor, truth: Tensor, skip: int) -> Tensor:
+    """Return the share (Q,) of the true top 10; `skip` 1 leaves out an image's nearest, itself."""
     top = slice(skip, TOP + skip)
     hits = (rows[:, top, None] == truth[:, None, top]).any(1)
-    return float(hits.double().mean())
+    return hits.double().mean(1)
 
 
 def update_approximate(store: RowStore, mode: str, texts: Tensor | None) -> str | None:
