@@ -220,12 +220,10 @@ def check_arguments(arguments: Sequence[str]) -> None:
             unnamed.append(argument)
         elif "=" not in argument and argument[2:].replace("-", "_") not in flags:
             next(rest, None)  # the option's value
-    if len(unnamed) > 1:
-        index, *words = unnamed
-        option = "--image" if Path(words[0]).is_file() else "--text"
-        command = shlex.join(["cenote", "search", index, option, " ".join(words)])
+    if len(unnamed) > 1 and not {"-h", "--help"} & set(arguments):
         raise ValueError(
-            f"give words with --text (several in quotes) and a file with --image: {command}"
+            f"'{' '.join(unnamed[1:])}': give words with --text, several of them in quotes "
+            "(--text 'black dog'), and a file with --image"
         )
 
 

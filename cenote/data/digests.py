@@ -44,7 +44,7 @@ def digests(dataset: Dataset, memory: Path | None = None) -> list[bytes | None]:
     """
     if content := getattr(dataset.pixels, "content", None):  # the bytes of image files
         contents = (content(int(row)) for row in dataset.rows)
-        return [None if data is None else digest_of(data) for data in contents]
+        return [digest_of(data) if data else None for data in contents]
     if not images_are_files(dataset.pixels):
         return [_digest_image(partial(dataset.image, i)) for i in range(len(dataset))]
     paths = [os.fspath(dataset.path(i)) for i in range(len(dataset))]

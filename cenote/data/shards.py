@@ -154,7 +154,7 @@ class _ShardPixels:
         self.places = places
 
     def content(self, row: int) -> bytes | None:
-        """Return the bytes of an image file, None if they cannot be read."""
+        """Return the bytes of an image file, none for a row without one, None if unreadable."""
         try:
             return self.places[row].read()
         except Exception:  # of any file system or a damaged table
@@ -164,7 +164,7 @@ class _ShardPixels:
         place = self.places[row]
         name = f"{place.file.name}, {'row' if place.column else 'byte'} {place.start}"
         content = self.content(row)
-        if content is None:
+        if not content:
             raise BadImage(name, "cannot be read")
         return read_image(name, content=content)
 

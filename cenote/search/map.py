@@ -12,7 +12,7 @@ import torch
 from .database import MomentSums
 from .store import IndexedImage, Store
 
-MAX_IMAGES = 5000  # on the map; a sample of a larger index
+MAP_IMAGES = 5000  # on the map; a sample of a larger index
 Point = tuple[float, float]
 
 
@@ -32,7 +32,7 @@ class IndexMap(NamedTuple):
 
 def draw_map(store: Store) -> IndexMap:
     """Project the vectors of a sample to their first two principal components."""
-    sample, version = store.sample(MAX_IMAGES), store.version
+    sample, version = store.sample(MAP_IMAGES), store.version
     if not sample:
         raise ValueError("this index has no map: it is empty, or too large a part of Milvus")
     sums = MomentSums.zeros(store.dim)

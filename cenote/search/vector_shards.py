@@ -130,9 +130,12 @@ class ShardEmbedder:
         failed = list(dataset.problems) if task.start == 0 else []
         dataset = dataset.select(range(task.start, task.stop or len(dataset)))
         entries = list(_entries(task, dataset, failed))
-        is_complete = None not in entries
-        if is_sharded(task.data[0]):
-            is_complete = is_complete and not dataset.problems
+        unread = [i for i, entry in enumerate(entries) if entry is None]
+        is_complete = not unread
+        if is_sharded(task.data[0]):  # a row without an image will not have one next time
+            pixels: Any = dataset.pixels
+            is_absent = (pixels.content(int(dataset.rows[i])) == b"" for i in unread)
+            is_complete = all(is_absent) and not dataset.problems
         positions = [i for i, entry in enumerate(entries) if entry is not None]
         batches = list(
             embed_entries(

@@ -23,7 +23,7 @@ from ..data.video import is_video_name
 from ..models.image_text import ImageText
 from ..predict.openvino_engine import one_thread
 from ..search.index import EntryImages
-from ..search.map import MAX_IMAGES
+from ..search.map import MAP_IMAGES
 from ..search.methods import DESCRIPTIONS, METHODS
 from ..search.query import ImageInput, Searcher, SearchRequest, choose_method
 from ..search.saved import SavedSearches
@@ -157,7 +157,7 @@ class ServedIndex:
             self.searcher.load = lambda: model
         self.model: ImageText = self.searcher.model  # loaded now, not with the first request
         self.images = EntryImages()
-        self.sample = self.store.sample(MAX_IMAGES)  # that of the map
+        self.sample = self.store.sample(MAP_IMAGES)  # that of the map
         self.starting_entries = spread_over_classes(self.sample, MAX_STARTING_ENTRIES)
         self.suggestions = suggest(self.searcher, self.sample)
 

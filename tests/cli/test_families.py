@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 import cenote
 from cenote.backbones import create_backbone
 from cenote.cli import main
+from cenote.models.export import SUFFIXES
 from cenote.models.own import default_pool
 from cenote.unit import unit
 
@@ -104,7 +105,7 @@ def test_it_is_exported_by_its_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = ["--backbone", name, "--weights", weights(name), "--format", format]
-    run("export", "-o", tmp_path / "model", *options)
+    run("export", "-o", tmp_path / f"model{SUFFIXES[format]}", *options)
     out = capsys.readouterr().out
     assert "images (batch, 3, height, width)" in out and "embedding (batch, " in out
     assert ("map (batch" in out) == (FAMILIES[name][1] == "pool")

@@ -10,6 +10,7 @@ pytest.importorskip("transformers")
 
 import cenote
 from cenote.cli import main
+from cenote.models.export import SUFFIXES
 from tests.backbones.test_hugging_face import MODELS, write
 
 QUICK = ["--epochs", 1, "--batch", 8, "--lr", 1e-3]
@@ -71,5 +72,5 @@ def test_every_command_takes_it_by_its_name(
     assert cenote.load(tmp_path / "run").backbone.name == f"transformers.{name}"
     run("index", photos, "-o", tmp_path / "index", *backbone)
     run("search", tmp_path / "index", "--image", photo, "--top", 3)
-    for format in ("onnx", "torch"):
-        run("export", "-o", tmp_path / f"model.{format}", "--format", format, *backbone)
+    for format, suffix in SUFFIXES.items():
+        run("export", "-o", tmp_path / f"model{suffix}", "--format", format, *backbone)

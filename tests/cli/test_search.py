@@ -410,10 +410,10 @@ def test_milvus_lite_by_its_address(
             ["--image", "cat.jpg", "--text", "cat", "--method", "freedom:injected=word"],
             "freedom's injected must be one of class, domain",
         ),
-        (["dog"], "ix --text dog"),
-        (["--top", "3", "black", "dog", "--exact"], "ix --text 'black dog'"),
-        (["--json", "cat.jpg"], "ix --image cat.jpg"),
-        (["--visual_only", "--text=black", "cat"], "give words with --text (several in quotes)"),
+        (["dog"], "'dog': give words with --text"),
+        (["--top", "3", "black", "dog", "--exact"], "'black dog': give words with --text"),
+        (["--json", "cat.jpg"], "'cat.jpg': give words with --text"),
+        (["--visual_only", "--text=black", "cat"], "'cat': give words with --text"),
     ],
 )
 def test_sentences_of_search(

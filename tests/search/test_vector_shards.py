@@ -175,8 +175,15 @@ def test_a_row_without_an_image_is_not_tried_again(tmp_path: Path) -> None:
     embedder = ShardEmbedder(shards, words="none")
     ((_, result),) = run_here(pending(tasks, shards), embedder)
     assert result.images == 1 and len(result.failed) == 2
-    assert "row 1" in result.failed[0] and "row" in result.failed[1], result.failed
+    assert [f"images.parquet/{row}" in text for row, text in enumerate(result.failed, 1)] == [
+        True
+    ] * 2
     assert not pending(tasks, shards)
+
+    data = open_images([f"parquet:{tmp_path}/images.parquet"])
+    store = open_store(tmp_path / "ix", embedder.description)
+    report = update_index(store, data, embedder.model)
+    assert report.embedded == 1 and len(report.failed) == 2 and report.same == 0
 
 
 def test_missing_and_half_read_shards_are_tried_again(

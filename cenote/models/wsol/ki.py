@@ -24,7 +24,7 @@ class InSampleContrast(WsolMethod):
     features without their most active positions and without the background, or weighed by
     `importance`, as in `AttentionDropout`.
 
-    This is the abstract. The formulas and numbers are ours: the margin between unit vectors, the
+    Only the abstract was at hand. The formulas and numbers are ours: the margin between unit vectors, the
     mean squared difference of attentions, equal weights of the three losses, and all options; that
     importance is an alternative to dropping is from memory. Published blocks stand behind several
     stages; here both are behind the last one, which must end with a ReLU.
@@ -43,7 +43,7 @@ class InSampleContrast(WsolMethod):
         check_number("drop_rate", drop_rate, least=0, most=1)
         check_number("threshold", threshold, least=0, most=1)
         check_number("foreground", foreground, least=0, most=threshold)
-        check_number("background", background, least=0, most=foreground)
+        check_number("background", background, above=0, most=foreground)
         check_number("margin", margin, above=0)
         self.drop_rate, self.threshold = drop_rate, threshold
         self.foreground, self.background, self.margin = foreground, background, margin

@@ -138,6 +138,8 @@ export function indexMap({ signal, select, open }) {
       const { best, pixels } = nearest(cursor);
       pinned = pixels < NEAR;
       show(pinned ? best : null);
+      [lasso, start] = [null, null];
+      return drawRegion();
     }
     finish(simplify(lasso, MAX_CORNERS));
   });

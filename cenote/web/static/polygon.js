@@ -14,7 +14,7 @@ export function isInside([x, y], polygon) {
   return inside;
 }
 
-// Remove the corner whose triangle with its neighbours is smallest (Visvalingam and Whyatt) while there are too many.
+// Remove the corner whose triangle with its neighbours is smallest (Visvalingam and Whyatt) while it is flat or there are too many.
 export function simplify(polygon, most) {
   const corners = [...polygon];
   while (corners.length > 3) {

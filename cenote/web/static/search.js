@@ -216,11 +216,12 @@ export function enter(main, { about, signal, set, go }) {
 
 const isEntry = (entry) => /^[0-9]{1,19}$/.test(entry);
 
-// Corners x,y of a polygon on the map.
+// Corners x,y of a polygon on the map, from 0 to 1 with at most four decimals.
+const CORNER = /^(0(\.\d{1,4})?|1(\.0{1,4})?),(0(\.\d{1,4})?|1(\.0{1,4})?)$/;
+
 function regionOf(values) {
-  const polygon = values.map((value) => value.split(",").map(Number));
-  const isPoint = (point) => point.length === 2 && point.every((value) => value >= 0 && value <= 1);
-  return values.length >= 3 && values.length <= MAX_CORNERS && polygon.every(isPoint) ? polygon : undefined;
+  if (values.length < 3 || values.length > MAX_CORNERS || !values.every((value) => CORNER.test(value))) return undefined;
+  return values.map((value) => value.split(",").map(Number));
 }
 
 // Ignore invalid parameters of the URL.
