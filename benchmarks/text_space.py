@@ -267,11 +267,23 @@ def absent(model: TextSpace, databases: dict[str, Database]) -> None:
     removed     classes whose images were removed: related ones remain, as giraffes for the zebra
     unrelated   words of ABSENT
     caltech     names of Caltech-101, of which only their relatives are there, if anything
+
+    The last column counts the words whose best score, an estimated share, is below one half.
     """
-    print(f"| | kind | words | {' | '.join(f'below {t:g}' for t in LIKENESSES)} |")
-    print(f"|---|---|---|{'---|' * len(LIKENESSES)}")
+    print(
+        f"| | kind | words | {' | '.join(f'below {t:g}' for t in LIKENESSES)} | score below 0.5 |"
+    )
+    print(f"|---|---|---|{'---|' * (len(LIKENESSES) + 1)}")
+    curve = ShareCalibration()
+
+    def judge(vector: Tensor, images: Tensor, null: Tensor, scale: float) -> tuple[float, float]:
+        """Return the likeness and the score of the best image."""
+        scores = images @ vector
+        best = float(curve.shares(scores, null).max())
+        return likeness(model, vector, scores, null, scale), best
+
     for data_set, half in ABSENT_TABLES:
-        database, values = databases[data_set], dict[str, list[float]]()
+        database, values = databases[data_set], dict[str, list[tuple[float, float]]]()
         images = embed(model, database)
         null = unrelated_scores(model, images)
         for text in database.queries(half):
@@ -281,14 +293,10 @@ def absent(model: TextSpace, databases: dict[str, Database]) -> None:
             scores, scale = images @ vector, cosine_scale(model, [text])
             right = relevant[scores.topk(10).indices].sum()
             if 2 * right >= relevant.sum().clamp(max=10):
-                values.setdefault("well found", []).append(
-                    likeness(model, vector, scores, null, scale)
-                )
+                values.setdefault("well found", []).append(judge(vector, images, null, scale))
             others = images[~relevant]
             null_of_others = unrelated_scores(model, others)
-            values.setdefault("removed", []).append(
-                likeness(model, vector, others @ vector, null_of_others, scale)
-            )
+            values.setdefault("removed", []).append(judge(vector, others, null_of_others, scale))
         step = slice(half or 0, None, 1 if half is None else 2)
         words = dict[str, list[str]]()
         if data_set in ("pets", "cub", "rsscn7"):
@@ -300,9 +308,10 @@ def absent(model: TextSpace, databases: dict[str, Database]) -> None:
             values[kind] = []
             for text in texts:
                 vector, scale = model.embed_texts([text])[0], cosine_scale(model, [text])
-                values[kind].append(likeness(model, vector, images @ vector, null, scale))
+                values[kind].append(judge(vector, images, null, scale))
         for kind, numbers in values.items():
-            counts = [sum(number < t for number in numbers) for t in LIKENESSES]
+            counts = [sum(like < t for like, _ in numbers) for t in LIKENESSES]
+            counts.append(sum(best < 0.5 for _, best in numbers))
             cells = " | ".join(map(str, counts))
             print(f"| {name((data_set, half))} | {kind} | {len(numbers)} | {cells} |", flush=True)
     print(f"\nMIN_LIKENESS is {MIN_LIKENESS:g}")

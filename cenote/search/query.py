@@ -16,7 +16,7 @@ from torch import Tensor
 from ..data import read_image
 from ..data.digests import digest_of
 from ..data.images import full_size
-from ..models.image_text import Vocabulary
+from ..models.image_text import ClassSpace, Vocabulary
 from ..options import check_number
 from ..predict.openvino_engine import embed_images
 from ..unit import unit
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 CANDIDATES = 500  # of a nearest-neighbour search, which are then ranked exactly
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # of a term: their products fit float32
 MAX_UNKNOWN = 5  # words in a note
+EVEN = 0.5  # an image with a lower score is more likely wrong than right
 NO_ROW = -1  # of no image
 ImageInput = str | Path | bytes | int  # a file, the contents of a file, or a row of the index
 
@@ -166,6 +167,7 @@ class SearchAnswer(NamedTuple):
     why: dict[str, Any]
     proxies: tuple[int, ...] = ()  # rows of the neighbours that FreeDom took words from
     texts: tuple[TextFamiliarity, ...] = ()  # whether the model knows the texts that are wanted
+    unlikely: bool = False  # even the best image is more likely wrong than right
 
     @property
     def notes(self) -> list[str]:
@@ -185,6 +187,11 @@ class SearchAnswer(NamedTuple):
             notes.append(note)
         elif self.results and all(result.doubtful for result in self.results):
             notes.append(f"no image seems to show {_quoted(self.texts)}: these are the nearest")
+        elif self.unlikely:
+            best = max(result.score for result in self.results)
+            notes.append(
+                f"perhaps no image shows {_quoted(self.texts)}: the best score is {best:.2f}"
+            )
         words = [word for text in self.texts for word in text.unknown_words]
         if words and self.results:
             quoted = ", ".join(f'"{word[:40]}"' for word in words[:MAX_UNKNOWN])
@@ -385,8 +392,21 @@ def _answer(
     if "proxies" in why:
         entries = store.entries(torch.tensor(proxies, dtype=torch.long))
         why["proxies"] = [entry.path for entry in entries]
+    is_unlikely = (
+        shares is not None
+        and isinstance(model, ClassSpace)  # the curve of shares was fitted to it
+        and all(result.score < EVEN and not result.matches for result in results)
+    )
     return SearchAnswer(
-        results, method, len(scores), len(view), is_exact, why, tuple(proxies), texts
+        results,
+        method,
+        len(scores),
+        len(view),
+        is_exact,
+        why,
+        tuple(proxies),
+        texts,
+        unlikely=is_unlikely and len(results) > 0,
     )
 
 

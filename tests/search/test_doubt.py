@@ -220,6 +220,15 @@ def test_a_known_text_that_no_image_shows(
     assert bool(is_chance) == (text == "church")
 
 
+def test_a_text_whose_best_image_is_more_likely_wrong_than_right(
+    dogs: LocalStore, text_space: TextSpace
+) -> None:
+    answer = search(dogs, text_space, "goat")
+    best = max(result.score for result in answer.results)
+    assert 0.3 < best < 0.5 and not answer.results[0].doubtful
+    assert answer.notes == [f'perhaps no image shows "goat": the best score is {best:.2f}']
+
+
 @pytest.mark.parametrize("text", ["dog", "dogs", "a photo of a dog", "black dog"])
 def test_a_text_that_is_a_sum_of_classes_is_not_doubted(
     dogs: LocalStore, text_space: TextSpace, text: str
