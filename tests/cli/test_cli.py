@@ -46,7 +46,7 @@ def test_help_imports_nothing_slow() -> None:
         "attend nowhere",
         "tournament nowhere -o run",
         "export run -o nowhere.onx",
-        "search nowhere dog",
+        "search nowhere --text dog",
     ],
 )
 def test_a_wrong_path_is_reported_before_torch_is_imported(arguments: str) -> None:
