@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 from itertools import cycle
 from pathlib import Path
 
@@ -111,7 +112,11 @@ NOT_RUN_HERE = {
     r"--preset collage": "it needs classes; tests/data/test_synthetic_files.py writes one",
 }
 SETS = ("roxford", "fashioniq", "patterncom")  # whose small copies are in folders of their names
-WEIGHTS = {"bn_inception": "bn_inception.safetensors", "collage": "resnet20.safetensors"}
+WEIGHTS = {
+    "bn_inception": "bn_inception.safetensors",
+    "bn-inception": "bn_inception.safetensors",
+    "collage": "resnet20.safetensors",
+}
 # Recipes whose networks have weights that are downloaded.
 MICRO_OPTIONS = " ".join(f"{name} {value}" for name, value in MICRO.items())
 
@@ -199,6 +204,8 @@ def test_the_commands_within_sentences_run(
         if any(re.search(pattern, text) for pattern in NOT_RUN_HERE):
             continue
         words = adapted(text).split()
+        for folder in ("OUT", "out"):  # of another command
+            shutil.rmtree(folder, ignore_errors=True)
         if run(words, monkeypatch):
             failed.append(f"{' '.join(words)}\n{capfd.readouterr().err[-800:]}")
         release_memory()
